@@ -1,0 +1,57 @@
+// File: src/device/device.h
+//
+// A Device owns memory and executes ops in the order of a Stream. Three kinds:
+//   cpu   the readable oracle: ops run at once, in float or double
+//   cuda  the product (device/cuda)
+//   dry   plans: arenas count bytes, ops check shapes and do nothing. A whole training step on the dry device gives the
+//         exact memory of every arena, for any layout, on any machine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "src/tensor/tensor.h"
+
+namespace yardmaster {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda, kDry };
+
+inline const char* DeviceKindName(DeviceKind k) {
+  return k == DeviceKind::kCpu ? "cpu" : k == DeviceKind::kCuda ? "cuda" : "dry";
+}
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual DeviceKind kind() const = 0;
+  virtual std::string description() const = 0;             // "cpu (2 threads, OpenBLAS 0.3.21)"
+  virtual void* Allocate(size_t bytes) = 0;                // at least 256-byte aligned, zeroed; throws Error with the size if there is none
+  virtual void Free(void* pointer) noexcept = 0;
+  virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;    // waits; not for use inside a step
+  virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;  // waits
+};
+
+// Ops are enqueued on a Stream and may return before they are done; on cpu they are done. Cheap to copy.
+class Stream {
+ public:
+  Stream(Device* device, void* handle = nullptr) : device_(device), handle_(handle) {}
+  Device& device() const { return *device_; }
+  DeviceKind kind() const { return device_->kind(); }
+  bool dry() const { return kind() == DeviceKind::kDry; }
+  void* handle() const { return handle_; }  // cudaStream_t on cuda
+  void Synchronize() const;                 // never inside a step
+
+ private:
+  Device* device_;
+  void* handle_;
+};
+
+struct CpuOptions {
+  int threads = 0;  // 0: cores of this machine / ranks on it, given by the caller
+};
+std::unique_ptr<Device> MakeCpuDevice(const CpuOptions& options);
+std::unique_ptr<Device> MakeDryDevice();
+
+}  // namespace yardmaster
