@@ -1,0 +1,105 @@
+// File: src/config/config.h
+//
+// Everything a run is told, as plain structs, one per section of the YAML file. config/schema.h visits the fields (name,
+// default, doc, range); config/reader.h parses YAML with file:line:column and collects all errors at once.
+// A key that validates does what it says: what this version cannot run is refused by name (plan/supported.h).
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "src/config/model_config.h"
+#include "src/config/schedule_config.h"
+
+namespace yardmaster {
+
+struct RunConfig {
+  std::string dir;                     // everything this run writes lies here
+  int64_t seed = 1;
+};
+
+struct RuntimeConfig {
+  std::string device = "auto";         // auto | cpu | cuda
+  int64_t threads = 0;                 // of the cpu device; 0: cores / ranks on this machine
+  bool deterministic = true;
+};
+
+struct TrainConfig {
+  int64_t steps = 0;                   // last step of the run; schedules do not depend on it unless they say "steps"
+  int64_t stop_at_step = 0;            // 0: none; ends this launch early, resumable, without touching schedules
+  int64_t sequence_length = 0;         // S
+  int64_t micro_batch_size = 1;        // sequences a rank computes at once
+  Schedule global_batch_size;          // sequences in a step, by tokens; each value a multiple of micro_batch_size * dp
+  int64_t eval_every_steps = 0;        // 0: only at the end
+  int64_t eval_batches = 0;            // sequences of the held-out part evaluated, in micro-batches; 0: all of it
+};
+
+struct ParallelConfig {
+  int64_t ep = 1;                      // 0: auto, the largest divisor of dp up to 2
+  int64_t pp = 1;
+  int64_t zero = 1;                    // 0 | 1: optimizer state replicated or sharded over data-parallel ranks
+};
+
+struct EpConfig {
+  double ragged_buffer_factor = -1;    // window rows as a multiple of the balanced load; -1: worst case
+};
+
+struct MoeConfig {
+  Schedule bias_update_speed;          // gamma of the auxiliary-loss-free balancing, by tokens; 0: no update
+};
+
+struct PrecisionConfig {
+  std::string compute = "fp32";        // fp32 | fp64 on cpu
+};
+
+struct OptimizerConfig {
+  std::string type = "adamw";
+  double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
+  double weight_decay = 0.1;
+  bool decay_norms = false;            // per-group switch: norm weights
+  bool decay_embedding = true;         // embedding and head
+  double clip_grad_norm = 1.0;         // 0: no clipping
+  std::string moments = "fp32";        // fp32 | bf16
+};
+
+struct ScheduleConfig {
+  Schedule learning_rate;
+};
+
+struct DataConfig {
+  std::string train;                   // path prefix of .bin/.idx
+  std::string validation;              // path prefix; empty: no evaluation
+  bool shuffle = true;
+  int64_t seed = 0;                    // of the shuffle
+};
+
+struct CheckpointConfig {
+  int64_t every_steps = 0;             // 0: only at the end and on request
+  int64_t keep_latest = 2;
+  std::string resume = "auto";         // auto | never | a step number
+  std::string verify = "full";         // full | sizes
+  bool save_at_end = true;
+};
+
+struct LoggingConfig {
+  int64_t every_steps = 1;             // console lines; metrics.jsonl always gets every step
+  std::string color = "auto";
+};
+
+struct Config {
+  RunConfig run;
+  RuntimeConfig runtime;
+  ModelConfig model;
+  TrainConfig train;
+  ParallelConfig parallel;
+  EpConfig ep;
+  MoeConfig moe;
+  PrecisionConfig precision;
+  OptimizerConfig optimizer;
+  ScheduleConfig schedule;
+  DataConfig data;
+  CheckpointConfig checkpoint;
+  LoggingConfig logging;
+};
+
+}  // namespace yardmaster
