@@ -1,0 +1,32 @@
+// File: src/ops/attention.h
+//
+// Causal softmax attention per sample and head, keys and values of G heads shared by H/G query heads (G == H: MLA):
+//   p_ij = softmax_j(scale * <q_i, k_j>), j <= i and, with document_start, j >= document_start_i;   o_i = sum_j p_ij v_j
+// Backward recomputes p from the saved logsumexp:  dv_j = sum_i p_ij do_i;  ds_ij = p_ij (<do_i, v_j> - <do_i, o_i>);
+//   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i  (summed over the query heads of a key head, in order).
+#pragma once
+
+#include "src/device/arena.h"
+#include "src/device/device.h"
+
+namespace yardmaster {
+
+struct AttentionArgs {
+  Tensor q;                    // [B, S, H, Q]
+  Tensor k;                    // [B, S, G, Q]
+  Tensor v;                    // [B, S, G, V]
+  double scale = 1;
+  Tensor document_start = {};  // int32 [B, S]: first position of the token's document; undefined: attend across documents
+  Tensor o;                    // [B, S, H, V]
+  Tensor lse;                  // [B, H, S], accumulator type, kept for backward
+};
+void AttentionForward(const Stream& stream, const AttentionArgs& args, Arena& work);
+
+struct AttentionBackwardArgs {
+  AttentionArgs forward;       // with o and lse as written
+  Tensor do_;                  // [B, S, H, V]
+  Tensor dq, dk, dv;           // as q, k, v; overwritten
+};
+void AttentionBackward(const Stream& stream, const AttentionBackwardArgs& args, Arena& work);
+
+}  // namespace yardmaster

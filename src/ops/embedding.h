@@ -1,0 +1,15 @@
+// File: src/ops/embedding.h
+#pragma once
+
+#include "src/device/arena.h"
+#include "src/device/device.h"
+
+namespace yardmaster {
+
+// x_TD[t] = table_VD[ids[t]]. Ids are checked against V by the data reader, never here.
+void EmbeddingForward(const Stream& stream, const Tensor& ids /* int32 [T] */, const Tensor& table_VD, const Tensor& x_TD);
+
+// dtable_VD[v] = beta * dtable_VD[v] + sum over t ascending with ids[t] == v of dx_TD[t]. Deterministic.
+void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta, const Tensor& dtable_VD, Arena& work);
+
+}  // namespace yardmaster
