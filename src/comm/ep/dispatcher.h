@@ -1,0 +1,42 @@
+// File: src/comm/ep/dispatcher.h
+//
+// Expert parallelism: rows travel to the ranks that own their experts, and back. Dispatch and combine are each other's
+// backward and share one handle, which carries the routing of one micro-batch in one layer:
+//   forward:   Plan(idx) -> Dispatch(x, w) -> experts -> Combine(y)
+//   backward:  Dispatch(dy)               -> experts -> Combine(dx, dw)
+// All results are in device memory; the host reads none. Buffers have fixed sizes (window_rows()); a load that does not
+// fit sets the sticky overflow flag and is replayed (design: dropless, provably).
+// One rank is a world of one: LocalDispatcher (local_dispatcher.h) permutes.
+#pragma once
+
+#include "src/device/arena.h"
+#include "src/device/device.h"
+
+namespace yardmaster {
+
+struct RoutingHandle {
+  Tensor idx;      // int32 [T, K], ascending expert ids
+  Tensor offsets;  // int64 [L + 1]: local expert l owns rows [offsets[l], offsets[l + 1]) of the window
+  Tensor slot;     // int64 [T, K]: row of each local pair in this rank's window, -1 elsewhere
+  Tensor source;   // int64 [R]: pair t * K + k of each row that came from this rank
+};
+
+class Dispatcher {
+ public:
+  virtual ~Dispatcher() = default;
+  virtual int64_t window_rows(int64_t tokens) const = 0;   // R for T tokens a rank
+  virtual int64_t local_experts() const = 0;               // L
+  virtual int64_t expert_begin() const = 0;
+
+  // Allocates the handle's tensors from `saved` and fills them from idx_TK. overflow: int32 [1], sticky.
+  virtual void Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow, RoutingHandle* handle, Arena& saved, Arena& work) = 0;
+  // x_TD -> x_RD; w_TK -> w_R when given. Rows beyond offsets[L] stay as they are.
+  virtual void Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK, const Tensor& x_RD,
+                        const Tensor& w_R, Arena& work) = 0;
+  // y_TD[t] = residual + addend + sum over the chosen experts in ascending id of their row, in the accumulator type,
+  // rounded once; dw_R -> dw_TK when given. residual, addend may be undefined.
+  virtual void Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD, const Tensor& residual, const Tensor& addend,
+                       const Tensor& y_TD, const Tensor& dw_R, const Tensor& dw_TK, Arena& work) = 0;
+};
+
+}  // namespace yardmaster

@@ -1,0 +1,40 @@
+// File: src/nn/context.h
+//
+// What a phase gets besides its tensors. A Context belongs to a rank; a MicroBatch to the samples in flight: everything
+// saved for backward lies in the micro-batch's own arena, never in a layer, so that a pipeline may have several in flight.
+//
+// Module convention (docs/tour.md): Forward(ctx, mb, x, y, saved), BackwardInput(ctx, mb, dy, dx, saved),
+// BackwardWeight(ctx, mb, saved), adjacent in one file, the adjoint's formula in the comment.
+//   - x, y, dy, dx are given by the caller. A module allocates from mb.saved what backward needs (also what
+//     BackwardInput leaves for BackwardWeight) and from ctx.work, within an ArenaScope, what it does not.
+//   - BackwardInput overwrites dx. Weight gradients accumulate with Parameter::TakeGradBeta.
+//   - No host reads device data; no allocation but from arenas; no branch on data.
+#pragma once
+
+#include "src/device/arena.h"
+#include "src/nn/parameter.h"
+
+namespace yardmaster {
+
+struct Context {
+  Stream stream;
+  Arena& work;
+  ComputeTypes types;
+};
+
+struct MicroBatch {
+  int64_t B = 0, S = 0;
+  int64_t T() const { return B * S; }
+  Tensor tokens;               // int32 [T]
+  Tensor targets;              // int32 [T], -1: ignored
+  Tensor positions;            // int32 [T], of RoPE
+  Tensor document_start = {};  // int32 [B, S] or undefined (attend across documents)
+  double grad_scale = 0;       // 1 / valid tokens of the global batch
+  bool training = true;        // false: no gradients, no load counts
+  Arena* saved = nullptr;
+  // For parity and ablation tests, not for training.
+  const std::vector<Tensor>* forced_routing = nullptr;  // by layer: int32 [T, K] or undefined
+  bool zero_routed_experts = false;                     // drop the routed experts' output
+};
+
+}  // namespace yardmaster
