@@ -8,7 +8,7 @@ shift 2
 
 options=(-n "$ranks" --oversubscribe --bind-to none)
 # Everything is on this machine: shared memory only, and no ssh, no interface to choose.
-options+=(--mca btl self,vader --mca plm isolated)
+options+=(--mca btl "self,vader" --mca plm isolated)
 if [[ $(id -u) -eq 0 ]]; then
   export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi

@@ -71,7 +71,7 @@ cc_library(
 )
 """.format(
         srcs = repr(["lib/libopenblas.a"] if static else []),
-        linkopts = repr(["-lgfortran", "-lpthread", "-lm"] if static else ["-L%s/openblas-pthread" % libdir, "-lopenblas"]),
+        linkopts = repr(["-lpthread", "-lm"] if static else ["-L%s/openblas-pthread" % libdir, "-lopenblas"]),
     )
 
 def _mpi(ctx, libdir):
