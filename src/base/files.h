@@ -1,7 +1,9 @@
 // File: src/base/files.h
 //
 // Files whose writes are checked. Every failure throws Error with the path, errno's text and what to do; no space and
-// no quota left become ExitCode::kDiskFull, so that a caller can survive them (checkpoints do).
+// no quota left become ExitCode::kDiskFull, so that a caller can survive them (checkpoints do). A path that cannot be
+// used as asked (missing, no permission, read-only) is kConfig, any other failure kData. EINTR and short writes are
+// handled here. Tests make single operations fail through file_faults.h.
 #pragma once
 
 #include <cstddef>
@@ -51,12 +53,16 @@ class FileWriter {
 };
 
 std::string ReadFile(const std::string& path);                              // throws Error(kData)
-void WriteFileAtomically(const std::string& path, std::string_view text);   // temp file, fsync, rename, fsync of the directory
+// Temporary file beside it, fsync, rename, fsync of the directory: readers see the old text or the new one.
+void WriteFileAtomically(const std::string& path, std::string_view text);
 void FsyncDirectory(const std::string& path);
 void MakeDirectories(const std::string& path);
 bool PathExists(const std::string& path);
 std::vector<std::string> ListDirectory(const std::string& path);            // names, sorted; empty if it does not exist
 void RenamePath(const std::string& from, const std::string& to);
+// Swaps two existing paths in one atomic operation. False, and nothing done, where the file system cannot (NFS).
+bool ExchangePaths(const std::string& a, const std::string& b);
+uint64_t FileSize(const std::string& path);                                 // of a regular file; throws Error(kData)
 void RemoveTree(const std::string& path);                                   // no error if it does not exist
 uint64_t FreeBytes(const std::string& path);                                // statvfs of the nearest existing parent
 std::string JoinPath(const std::string& a, const std::string& b);

@@ -14,6 +14,12 @@ namespace yardmaster {
 
 uint32_t Crc32c(const void* data, size_t bytes, uint32_t seed = 0);  // seed: the crc of the bytes before
 
+namespace internal {
+uint32_t Crc32cTable(const void* data, size_t bytes, uint32_t seed);     // any CPU
+uint32_t Crc32cHardware(const void* data, size_t bytes, uint32_t seed);  // only where HaveCrc32cHardware()
+bool HaveCrc32cHardware();                                               // SSE4.2
+}  // namespace internal
+
 class Sha256 {
  public:
   Sha256();
