@@ -31,6 +31,7 @@ class Device {
   virtual void Free(void* pointer) noexcept = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;    // waits; not for use inside a step
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;  // waits
+  virtual void Synchronize(void* stream_handle) { static_cast<void>(stream_handle); }  // waits for a stream's ops
 };
 
 // Ops are enqueued on a Stream and may return before they are done; on cpu they are done. Cheap to copy.
@@ -49,7 +50,7 @@ class Stream {
 };
 
 struct CpuOptions {
-  int threads = 0;  // 0: cores of this machine / ranks on it, given by the caller
+  int threads = 0;  // cores of this machine / ranks on it, given by the caller; 0: all cores. Results do not depend on it
 };
 std::unique_ptr<Device> MakeCpuDevice(const CpuOptions& options);
 std::unique_ptr<Device> MakeDryDevice();

@@ -1,0 +1,41 @@
+#include "src/ops/elementwise.h"
+
+#include "src/ops/cpu/elementwise_cpu.h"
+#include "src/ops/op_args.h"
+
+namespace yardmaster {
+
+void Fill(const Stream& stream, double value, const Tensor& y) {
+  const OpArgs check(stream, "Fill");
+  check.Contiguous("y", y, y.dtype(), y.shape());
+  if (stream.dry() || y.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::Fill(stream, value, y);
+  check.NoImplementation();
+}
+
+void Add(const Stream& stream, const Tensor& a, const Tensor& b, const Tensor& y) {
+  const OpArgs check(stream, "Add");
+  const DType type = check.ComputeType("a", a);
+  check.Contiguous("a", a, type, a.shape());
+  check.Contiguous("b", b, type, a.shape());
+  check.Contiguous("y", y, type, a.shape());
+  if (stream.dry() || y.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::Add(stream, a, b, y);
+  check.NoImplementation();
+}
+
+void Copy(const Stream& stream, const Tensor& x, const Tensor& y) {
+  const OpArgs check(stream, "Copy");
+  check.Strided("x", x, x.dtype(), x.shape());
+  check.Strided("y", y, y.dtype(), x.shape());
+  const auto floating = [](const Tensor& t) {
+    return t.dtype() == DType::kF32 || t.dtype() == DType::kF64 || t.dtype() == DType::kBF16;
+  };
+  YM_CHECK(x.dtype() == y.dtype() || (floating(x) && floating(y)), "Copy: no conversion from ", DTypeName(x.dtype()), " to ",
+           DTypeName(y.dtype()));
+  if (stream.dry() || y.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::Copy(stream, x, y);
+  check.NoImplementation();
+}
+
+}  // namespace yardmaster

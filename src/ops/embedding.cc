@@ -1,0 +1,36 @@
+#include "src/ops/embedding.h"
+
+#include "src/ops/cpu/embedding_cpu.h"
+#include "src/ops/op_args.h"
+
+namespace yardmaster {
+
+void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& table_VD, const Tensor& x_TD) {
+  const OpArgs check(stream, "EmbeddingForward");
+  check.Rank("ids", ids, 1);
+  check.Rank("table_VD", table_VD, 2);
+  const DType type = check.ComputeType("table_VD", table_VD);
+  check.Contiguous("ids", ids, DType::kI32, {ids.dim(0)});
+  check.Contiguous("table_VD", table_VD, type, table_VD.shape());
+  check.Contiguous("x_TD", x_TD, type, {ids.dim(0), table_VD.dim(1)});
+  if (stream.dry() || x_TD.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingForward(stream, ids, table_VD, x_TD);
+  check.NoImplementation();
+}
+
+void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta, const Tensor& dtable_VD,
+                       Arena& work) {
+  const OpArgs check(stream, "EmbeddingBackward");
+  check.Rank("ids", ids, 1);
+  check.Rank("dtable_VD", dtable_VD, 2);
+  const DType type = check.ComputeType("dtable_VD", dtable_VD);
+  check.Contiguous("ids", ids, DType::kI32, {ids.dim(0)});
+  check.Contiguous("dx_TD", dx_TD, type, {ids.dim(0), dtable_VD.dim(1)});
+  check.Contiguous("dtable_VD", dtable_VD, type, dtable_VD.shape());
+  static_cast<void>(work);  // the cpu version adds in place
+  if (stream.dry() || dtable_VD.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD);
+  check.NoImplementation();
+}
+
+}  // namespace yardmaster

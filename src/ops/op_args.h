@@ -1,0 +1,50 @@
+// File: src/ops/op_args.h
+//
+// Checks that every op makes before it runs. A failure is a bug of the caller and names the op, the argument and both
+// values. They hold on the dry device too: a planned step has the shapes of a real one.
+#pragma once
+
+#include "src/base/check.h"
+#include "src/device/device.h"
+
+namespace yardmaster {
+
+class OpArgs {
+ public:
+  OpArgs(const Stream& stream, const char* op) : stream_(stream), op_(op) {}
+
+  // Any leading dimension.
+  void Strided(const char* name, const Tensor& t, DType dtype, const Shape& shape) const {
+    YM_CHECK(t.defined(), op_, ": ", name, " is undefined");
+    YM_CHECK(t.dtype() == dtype, op_, ": ", name, " is ", DTypeName(t.dtype()), ", not ", DTypeName(dtype));
+    YM_CHECK(t.shape() == shape, op_, ": ", name, " is ", t.shape(), ", not ", shape);
+    YM_CHECK(stream_.dry() || t.data() != nullptr || t.elements() == 0, op_, ": ", name,
+             " has no data: its arena was not committed, or belongs to the dry device");
+  }
+  void Contiguous(const char* name, const Tensor& t, DType dtype, const Shape& shape) const {
+    Strided(name, t, dtype, shape);
+    YM_CHECK(t.contiguous(), op_, ": ", name, " ", t.shape(), " is strided by ", t.ld());
+  }
+  void Rank(const char* name, const Tensor& t, int rank) const {
+    YM_CHECK(t.defined(), op_, ": ", name, " is undefined");
+    YM_CHECK(t.shape().rank() == rank, op_, ": ", name, " is ", t.shape(), ", not of ", rank, " axes");
+  }
+  // F32 or F64, which is also the accumulator and main gradient type on the cpu device.
+  DType ComputeType(const char* name, const Tensor& t) const {
+    YM_CHECK(t.defined(), op_, ": ", name, " is undefined");
+    YM_CHECK(t.dtype() == DType::kF32 || t.dtype() == DType::kF64, op_, ": ", name, " is ", DTypeName(t.dtype()),
+             ", not F32 or F64");
+    return t.dtype();
+  }
+  // Ends a dispatch over device kinds.
+  [[noreturn]] void NoImplementation() const {
+    throw Error(ExitCode::kConfig, std::string(op_) + " has no implementation for this device",
+                DeviceKindName(stream_.kind()), "set runtime.device to cpu");
+  }
+
+ private:
+  const Stream& stream_;
+  const char* op_;
+};
+
+}  // namespace yardmaster
