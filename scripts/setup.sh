@@ -104,6 +104,12 @@ choose_jdk() {
     "Install one: apt-get install openjdk-17-jdk-headless"
 }
 
+# Without it Open MPI asks a name server at every start, and waits 10 s where there is none.
+check_localhost() {
+  getent hosts localhost >/dev/null ||
+    say "warning: localhost is not in /etc/hosts; add the line '127.0.0.1 localhost', or each mpirun takes 10 s to start"
+}
+
 main() {
   if (($#)); then
     usage
@@ -125,6 +131,7 @@ main() {
     stage "install" install_missing
   fi
   choose_jdk
+  check_localhost
   say "setup: all $(wc -l <<<"$packages") packages are there ($(seconds_since "$start") s)"
 }
 

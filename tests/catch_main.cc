@@ -2,13 +2,13 @@
 // the test cases as JUnit XML to $XML_OUTPUT_FILE. Catch2 2.13 allows one reporter only, so
 // the XML comes from a listener; without it Bazel would count a whole program as one test.
 #define CATCH_CONFIG_RUNNER
-#include "tests/catch.h"
-
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <string>
 #include <vector>
+
+#include "tests/catch.h"
 
 namespace yardmaster::testing {
 namespace {
@@ -36,10 +36,18 @@ std::string Escaped(const std::string& text) {
   std::string out;
   for (const char c : text) {
     switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
+      case '&':
+        out += "&amp;";
+        break;
+      case '<':
+        out += "&lt;";
+        break;
+      case '>':
+        out += "&gt;";
+        break;
+      case '"':
+        out += "&quot;";
+        break;
       default:
         // XML 1.0 has no way to write most control characters.
         out += (static_cast<unsigned char>(c) < 0x20 && c != '\n' && c != '\t') ? '?' : c;

@@ -1,4 +1,5 @@
-// The CUDA build: libraries link, the program starts without a driver, and with a GPU a kernel runs.
+// The CUDA build: libraries link, the program starts without a driver, and with a GPU a kernel
+// runs.
 #include "tests/catch.h"
 
 #if YM_HAVE_CUDA
