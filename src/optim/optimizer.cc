@@ -1,0 +1,145 @@
+#include "src/optim/optimizer.h"
+
+#include "src/ops/elementwise.h"
+#include "src/parallel/zero.h"
+
+namespace yardmaster {
+namespace {
+
+constexpr int64_t kChunkRows = 128;  // of SumSquares; ZeRO cuts at its multiples
+
+// Elements [begin, end) of a contiguous tensor in the shape of the box that they fill.
+Tensor PieceView(const Tensor& t, int64_t begin, int64_t end, const Box& box) {
+  return t.Reshape({t.elements()}).Slice(begin, end).Reshape(Shape(box.extent));
+}
+
+// A box of the local tensor as a box of the global one.
+Box GlobalBox(const Parameter& p, const Box& local) {
+  Box box = local;
+  for (size_t i = 0; i < box.begin.size(); ++i) box.begin[i] += p.spec.box.begin[i];
+  return box;
+}
+
+double DecayOf(const OptimizerConfig& config, DecayClass decay) {
+  switch (decay) {
+    case DecayClass::kMatrix: return config.weight_decay;
+    case DecayClass::kNorm: return config.decay_norms ? config.weight_decay : 0;
+    case DecayClass::kEmbedding: return config.decay_embedding ? config.weight_decay : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+Optimizer::Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups)
+    : config_(config), zero_(zero), types_(types), groups_(groups) {
+  std::vector<ZeroParameter> dense, expert;  // ownership is balanced within each group
+  for (const auto& p : registry.parameters())
+    (p->group == ParameterGroup::kExpert ? expert : dense).push_back(ZeroParameter::Of(Shape(p->spec.box.extent)));
+  const std::vector<std::vector<int64_t>> dense_bounds = ZeroBounds(dense, groups.dense->size(), {.cut_rows = kChunkRows});
+  const std::vector<std::vector<int64_t>> expert_bounds = ZeroBounds(expert, groups.expert->size(), {.cut_rows = kChunkRows});
+  size_t next_dense = 0, next_expert = 0;
+  for (const auto& p : registry.parameters()) {
+    const bool is_expert = p->group == ParameterGroup::kExpert;
+    Shard s;
+    s.parameter = p.get();
+    s.group = is_expert ? groups.expert : groups.dense;
+    s.bounds = is_expert ? expert_bounds[next_expert++] : dense_bounds[next_dense++];
+    s.begin = s.bounds[static_cast<size_t>(s.group->rank())];
+    s.end = s.bounds[static_cast<size_t>(s.group->rank()) + 1];
+    s.kept_begin = zero ? s.begin : 0;
+    s.kept_end = zero ? s.end : s.bounds.back();
+    s.first_chunk = num_chunks_;
+    s.weight_decay = DecayOf(config, p->decay);
+    num_chunks_ += NumNormChunks(p->spec.global_shape);
+    shards_.push_back(s);
+  }
+}
+
+void Optimizer::Allocate(Arena& arena, const Stream& stream) {
+  const DType moments = config_.moments == "bf16" ? DType::kBF16 : types_.accum;
+  multi_.clear();
+  for (Shard& s : shards_) {
+    const Parameter& p = *s.parameter;
+    s.m = arena.Allocate("adamw.m", moments, {s.kept_end - s.kept_begin});
+    s.v = arena.Allocate("adamw.v", moments, {s.kept_end - s.kept_begin});
+    Fill(stream, 0, s.m);
+    Fill(stream, 0, s.v);
+    for (const ZeroPiece& piece : ZeroPieces(p.value.shape(), s.kept_begin, s.kept_end)) {
+      const auto view = [&](const Tensor& t, int64_t base) { return PieceView(t, piece.begin - base, piece.end - base, piece.local); };
+      AdamWTensor t;
+      t.master = view(p.master, 0);
+      if (p.value.dtype() != p.master.dtype()) t.weight = view(p.value, 0);
+      t.grad = view(p.grad, 0);
+      t.m = view(s.m, s.kept_begin);
+      t.v = view(s.v, s.kept_begin);
+      t.weight_decay = s.weight_decay;
+      multi_.push_back(t);
+    }
+  }
+  partials_ = arena.Allocate("grad_norm.partials", DType::kF64, {num_chunks_});
+}
+
+void Optimizer::ReduceGradients(Context& ctx) {
+  for (Shard& s : shards_) {
+    Parameter& p = *s.parameter;
+    if (p.fresh) Fill(ctx.stream, 0, p.grad);  // no contribution in this step (not every model part runs in every step)
+    s.group->ReduceScatterSum(ctx.stream, p.grad, s.bounds);
+    if (!zero_) s.group->AllGather(ctx.stream, p.grad, s.bounds);
+  }
+}
+
+// The global index of the first chunk (ops/step_control.h) of a box of the local tensor.
+int64_t Optimizer::ChunkOf(const Shard& shard, const Box& local) const {
+  const Box box = GlobalBox(*shard.parameter, local);
+  if (box.begin.size() < 2) return shard.first_chunk;
+  const int64_t row = box.begin[box.begin.size() - 2];
+  YM_CHECK(row % kChunkRows == 0, "ZeRO must cut at multiples of ", kChunkRows, " rows: ", shard.parameter->name);
+  if (box.begin.size() == 2) return shard.first_chunk + row / kChunkRows;
+  const Shape& global = shard.parameter->spec.global_shape;
+  return shard.first_chunk + box.begin[0] * NumNormChunks({global[1], global[2]}) + row / kChunkRows;
+}
+
+void Optimizer::Norm(Context& ctx) {
+  Fill(ctx.stream, 0, partials_);
+  for (const Shard& s : shards_) {
+    for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
+      const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
+      const int64_t chunk = ChunkOf(s, piece.local);
+      SumSquares(ctx.stream, grad, partials_.Slice(chunk, chunk + NumNormChunks(grad.shape())));
+    }
+  }
+  groups_.world->AllReduceSum(ctx.stream, partials_);  // each chunk is non-zero on one rank: the sum is exact
+}
+
+void Optimizer::Update(Context& ctx, const Tensor& step_state) {
+  AdamWMulti(ctx.stream, multi_, {config_.beta1, config_.beta2, config_.eps}, step_state);
+}
+
+void Optimizer::GatherWeights(Context& ctx) {
+  if (!zero_) return;
+  for (const Shard& s : shards_) s.group->AllGather(ctx.stream, s.parameter->value, s.bounds);
+}
+
+std::vector<StateTensor> Optimizer::State(bool own_rows_only) const {
+  std::vector<StateTensor> out;
+  for (const Shard& s : shards_) {
+    const Parameter& p = *s.parameter;
+    const auto add = [&](const std::string& name, const Tensor& t, int64_t base, int64_t begin, int64_t end) {
+      for (const ZeroPiece& piece : ZeroPieces(p.value.shape(), begin, end)) {
+        out.push_back({name, PieceView(t, piece.begin - base, piece.end - base, piece.local), {p.spec.global_shape, GlobalBox(p, piece.local)}});
+      }
+    };
+    const int64_t all = p.value.elements();
+    add(p.name, p.master, 0, own_rows_only ? s.begin : 0, own_rows_only ? s.end : all);
+    const int64_t begin = own_rows_only ? s.begin : s.kept_begin, end = own_rows_only ? s.end : s.kept_end;
+    add("adamw.m/" + p.name, s.m, s.kept_begin, begin, end);
+    add("adamw.v/" + p.name, s.v, s.kept_begin, begin, end);
+  }
+  return out;
+}
+
+std::vector<StateTensor> Optimizer::SavedState() const { return State(true); }
+std::vector<StateTensor> Optimizer::LoadedState() const { return State(false); }
+
+}  // namespace yardmaster

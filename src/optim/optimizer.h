@@ -1,0 +1,72 @@
+// File: src/optim/optimizer.h
+//
+// From the main gradients of a step to new weights, on one path for every layout:
+//   ReduceGradients  reduce-scatter: dense over dp, experts over edp (sums, in rank order)
+//   Norm             double partial sums over fixed chunks of the global tensors, added in global order
+//   Update           AdamW on the rows that this rank owns (zero: 0 gathers the gradients first and updates all rows)
+//   GatherWeights    every rank gets all rows back
+// With `parallel.zero: 1` each rank keeps optimizer state only for the rows that it owns; the bits do not change.
+// Update reads the verdict in device memory and skips itself; nothing here waits for the host.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/comm/communicator.h"
+#include "src/config/config.h"
+#include "src/model/registry.h"
+#include "src/nn/context.h"
+#include "src/ops/adamw.h"
+#include "src/ops/step_control.h"
+
+namespace yardmaster {
+
+struct OptimizerGroups {
+  Communicator* world;  // all ranks that hold parts of this model stage: norm
+  Communicator* dense;  // dp
+  Communicator* expert; // edp
+};
+
+class Optimizer {
+ public:
+  Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups);
+
+  void Allocate(Arena& arena, const Stream& stream);  // moments (zeroed) and the norm's partial sums
+
+  void ReduceGradients(Context& ctx);
+  void Norm(Context& ctx);                                   // -> partials()
+  const Tensor& partials() const { return partials_; }       // F64 [chunks of all parameters], the same on every rank
+  void Update(Context& ctx, const Tensor& step_state);
+  void GatherWeights(Context& ctx);
+
+  // What this rank writes to a checkpoint: the rows it owns of weights and moments; and what it wants back: all rows of
+  // the weights, and of the moments what it keeps.
+  std::vector<StateTensor> SavedState() const;
+  std::vector<StateTensor> LoadedState() const;
+
+ private:
+  // A range of whole rows of a local tensor is one box of it, or up to three (parallel/zero.h).
+  struct Shard {
+    Parameter* parameter;
+    Communicator* group;
+    std::vector<int64_t> bounds;      // elements of the local tensor, one range per rank of the group
+    int64_t begin, end;               // this rank's own range
+    int64_t kept_begin, kept_end;     // the range of moments kept here: own (zero 1) or all (zero 0)
+    int64_t first_chunk;              // index into partials_ of the global tensor's first chunk
+    double weight_decay;
+    Tensor m, v;                      // [kept elements]
+  };
+  int64_t ChunkOf(const Shard& shard, const Box& local) const;
+  std::vector<StateTensor> State(bool own_rows_only) const;
+
+  OptimizerConfig config_;
+  int64_t zero_;
+  ComputeTypes types_;
+  OptimizerGroups groups_;
+  std::vector<Shard> shards_;
+  std::vector<AdamWTensor> multi_;    // rebuilt by Allocate: the argument of AdamWMulti
+  int64_t num_chunks_ = 0;
+  Tensor partials_;
+};
+
+}  // namespace yardmaster

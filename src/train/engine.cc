@@ -1,0 +1,186 @@
+#include "src/train/engine.h"
+
+#include <cstddef>
+
+#include "src/config/schedule.h"
+#include "src/ops/elementwise.h"
+#include "src/optim/device_schedule.h"
+
+namespace yardmaster {
+namespace {
+
+ComputeTypes TypesOf(const Config& config) {
+  const DType type = config.precision.compute == "fp64" ? DType::kF64 : DType::kF32;
+  return {type, type};
+}
+
+void CopyStruct(const Stream& stream, const Tensor& to, const void* from, size_t bytes) {
+  if (!stream.dry()) stream.device().CopyFromHost(to.data(), from, bytes);
+}
+
+// A field of the StepState in device memory, as a tensor of one element.
+Tensor StateField(const Tensor& state, size_t offset, DType dtype) {
+  return Tensor(state.data() ? static_cast<char*>(state.data()) + offset : nullptr, dtype, {1});
+}
+
+}  // namespace
+
+Engine::Engine(const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device, const std::vector<ArenaSize>& sizes)
+    : config_(config),
+      groups_(groups),
+      device_(device),
+      stream_(device),
+      types_(TypesOf(config)),
+      weights_("weights", device),
+      gradients_("gradients", device),
+      optimizer_arena_("optimizer", device),
+      saved_("saved", device),
+      work_("workspace", device),
+      step_("step", device) {
+  if (!sizes.empty()) {
+    Arena* arenas[] = {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_};
+    for (size_t i = 0; i < std::size(arenas); ++i) {
+      YM_CHECK(arenas[i]->name() == sizes[i].name);
+      arenas[i]->Commit(sizes[i].bytes);
+    }
+  }
+  const TrainConfig& train = config_.train;
+  model_ = MakeModel(config_.model, {types_, train.sequence_length}, dispatcher);
+  AllocateParameters(model_->registry().list(), types_, weights_, &gradients_);
+  model_->Allocate(weights_, *device_);
+  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, config_.parallel.zero, model_->registry(), types_,
+                                           OptimizerGroups{groups.world, groups.dp, groups.edp});
+  optimizer_->Allocate(optimizer_arena_, stream_);
+
+  const int64_t largest_batch = static_cast<int64_t>(LargestScheduleValue(train.global_batch_size));
+  max_micro_batches_ = largest_batch / (train.micro_batch_size * groups_.dp->size());
+  const Shape batch{max_micro_batches_, micro_batch_tokens()};
+  tokens_ = step_.Allocate("tokens", DType::kI32, batch);
+  targets_ = step_.Allocate("targets", DType::kI32, batch);
+  positions_ = step_.Allocate("positions", DType::kI32, batch);
+  document_start_ = step_.Allocate("document_start", DType::kI32, batch);
+  state_ = step_.Allocate("state", DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
+  learning_rate_ = step_.Allocate("learning_rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+  bias_speed_ = step_.Allocate("bias_speed", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+  const auto layers = static_cast<int64_t>(model_->moe_layers().size());
+  if (layers) step_load_ = step_.Allocate("load", DType::kI64, {layers, config_.model.n_routed_experts});
+  acc_.loss_sum = step_.Allocate("loss_sum", DType::kF64, {1});
+  acc_.valid = step_.Allocate("valid", DType::kI64, {1});
+  acc_.overflow = StateField(state_, offsetof(StepState, overflow), DType::kI32);
+  SetCounters(0, 0, 0);
+  const DeviceSchedule rate = ToDeviceSchedule(config_.schedule.learning_rate, "schedule.learning_rate");
+  const DeviceSchedule speed = ToDeviceSchedule(config_.moe.bias_update_speed, "moe.bias_update_speed");
+  CopyStruct(stream_, learning_rate_, &rate, sizeof(rate));
+  CopyStruct(stream_, bias_speed_, &speed, sizeof(speed));
+}
+
+std::vector<ArenaSize> Engine::Plan(const Config& config, const Groups& groups, Dispatcher* dispatcher) {
+  const std::unique_ptr<Device> dry = MakeDryDevice();
+  Engine engine(config, groups, dispatcher, dry.get(), {});
+  engine.Step(engine.max_micro_batches_, engine.max_micro_batches_ * engine.micro_batch_tokens() * groups.dp->size());
+  double loss = 0;
+  int64_t valid = 0;
+  engine.Evaluate(engine.max_micro_batches_, &loss, &valid);
+  return engine.HighWater();
+}
+
+void Engine::Initialise(uint64_t seed) { InitialiseParameters(model_->registry().list(), seed, *device_); }
+
+void Engine::Stage(const HostBatch& batch) {
+  YM_CHECK_LE(batch.micro_batches, max_micro_batches_);
+  const size_t bytes = static_cast<size_t>(batch.micro_batches * micro_batch_tokens()) * sizeof(int32_t);
+  device_->CopyFromHost(tokens_.data(), batch.tokens.data(), bytes);
+  device_->CopyFromHost(targets_.data(), batch.targets.data(), bytes);
+  device_->CopyFromHost(positions_.data(), batch.positions.data(), bytes);
+  device_->CopyFromHost(document_start_.data(), batch.document_start.data(), bytes);
+}
+
+MicroBatch Engine::MicroBatchAt(int64_t index, double grad_scale, bool training) {
+  MicroBatch mb;
+  mb.B = config_.train.micro_batch_size;
+  mb.S = config_.train.sequence_length;
+  mb.tokens = tokens_.At(index);
+  mb.targets = targets_.At(index);
+  mb.positions = positions_.At(index);
+  mb.grad_scale = grad_scale;
+  mb.training = training;
+  mb.saved = &saved_;
+  return mb;
+}
+
+void Engine::Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, bool zero_routed_experts) {
+  Context ctx{stream_, work_, types_};
+  Fill(stream_, 0, acc_.loss_sum);
+  Fill(stream_, 0, acc_.valid);
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    MicroBatch mb = MicroBatchAt(i, 0, /*training=*/false);
+    mb.zero_routed_experts = zero_routed_experts;
+    model_->RunForward(ctx, mb, acc_);
+  }
+  groups_.dp->AllReduceSum(stream_, acc_.loss_sum);
+  groups_.dp->AllReduceSum(stream_, acc_.valid);
+  if (stream_.dry()) return;
+  double loss = 0;
+  int64_t count = 0;
+  device_->CopyToHost(&loss, acc_.loss_sum.data(), sizeof(loss));
+  device_->CopyToHost(&count, acc_.valid.data(), sizeof(count));
+  *loss_sum += loss;
+  *valid += count;
+}
+
+std::vector<double> Engine::Logits() {
+  Context ctx{stream_, work_, types_};
+  ArenaScope scope(work_);
+  ForwardTaps taps;
+  HostTensor logits(types_.compute, {micro_batch_tokens(), config_.model.vocab_size});
+  YM_CHECK(device_->kind() == DeviceKind::kCpu, "logits are taken on the cpu device");
+  taps.logits = logits.view();
+  MicroBatch mb = MicroBatchAt(0, 0, /*training=*/false);
+  model_->RunForward(ctx, mb, acc_, &taps);
+  std::vector<double> out(static_cast<size_t>(logits.elements()));
+  DispatchFloat(types_.compute, [&]<class T>() {
+    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(logits.as<T>()[i]);
+  });
+  return out;
+}
+
+StepReport Engine::Report() {
+  StepReport report;
+  device_->CopyToHost(&report.state, state_.data(), sizeof(StepState));
+  device_->CopyToHost(&report.valid, acc_.valid.data(), sizeof(int64_t));
+  if (step_load_.defined()) {
+    report.load.assign(static_cast<size_t>(step_load_.dim(0)), std::vector<int64_t>(static_cast<size_t>(step_load_.dim(1))));
+    for (size_t i = 0; i < report.load.size(); ++i)
+      device_->CopyToHost(report.load[i].data(), step_load_.At(static_cast<int64_t>(i)).data(), report.load[i].size() * sizeof(int64_t));
+  }
+  return report;
+}
+
+void Engine::SetCounters(int64_t step, int64_t tokens, int64_t skipped) {
+  StepState state;
+  state.step = step;
+  state.tokens = tokens;
+  state.skipped = skipped;
+  CopyStruct(stream_, state_, &state, sizeof(state));
+}
+
+std::vector<StateTensor> Engine::SavedState() const {
+  std::vector<StateTensor> state = optimizer_->SavedState();
+  for (const auto& b : model_->registry().buffers()) state.push_back({b->name, b->value, b->spec});
+  return state;
+}
+
+std::vector<StateTensor> Engine::LoadedState() const {
+  std::vector<StateTensor> state = optimizer_->LoadedState();
+  for (const auto& b : model_->registry().buffers()) state.push_back({b->name, b->value, b->spec});
+  return state;
+}
+
+std::vector<ArenaSize> Engine::HighWater() const {
+  std::vector<ArenaSize> out;
+  for (const Arena* arena : {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_})
+    out.push_back({arena->name(), arena->high_water()});
+  return out;
+}
+
+}  // namespace yardmaster

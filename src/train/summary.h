@@ -1,0 +1,24 @@
+// File: src/train/summary.h
+//
+// What a user reads at the start and at the end of a run.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "src/config/config.h"
+#include "src/train/engine.h"
+#include "src/train/runtime.h"
+
+namespace yardmaster {
+
+// Device and why, layout, parameters total and active, FLOPs a token and the formula, schedule of the run.
+std::string StartSummary(const Config& config, Runtime& runtime);
+
+// One row per arena: planned bytes and, once they are known, what a step really used.
+std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual);
+
+// The bars of PREFIX.json beside a validation loss: "validation loss 1.98 nats per token: passes the byte trigram table (2.21)".
+std::string BarsLine(const std::string& validation_prefix, double loss);
+
+}  // namespace yardmaster
