@@ -11,6 +11,9 @@
 //   - No host reads device data; no allocation but from arenas; no branch on data.
 #pragma once
 
+#include <memory>
+#include <vector>
+
 #include "src/device/arena.h"
 #include "src/nn/parameter.h"
 
@@ -22,6 +25,11 @@ struct Context {
   ComputeTypes types;
 };
 
+// What a model keeps on the host for a micro-batch between forward and backward: views into its saved arena.
+struct InFlight {
+  virtual ~InFlight() = default;
+};
+
 struct MicroBatch {
   int64_t B = 0, S = 0;
   int64_t T() const { return B * S; }
@@ -31,10 +39,14 @@ struct MicroBatch {
   Tensor document_start = {};  // int32 [B, S] or undefined (attend across documents)
   double grad_scale = 0;       // 1 / valid tokens of the global batch
   bool training = true;        // false: no gradients, no load counts
-  Arena* saved = nullptr;
+  Arena* saved = nullptr;      // a stack: forward pushes layer by layer, backward pops
   // For parity and ablation tests, not for training.
   const std::vector<Tensor>* forced_routing = nullptr;  // by layer: int32 [T, K] or undefined
   bool zero_routed_experts = false;                     // drop the routed experts' output
+
+  // Set by Model::RunForward.
+  Tensor overflow = {};                                 // int32 [1], sticky: StepAccumulators::overflow
+  std::shared_ptr<InFlight> in_flight = nullptr;        // the Saved structs between forward and backward
 };
 
 }  // namespace yardmaster

@@ -28,7 +28,8 @@ struct Parameter {
   DecayClass decay = DecayClass::kMatrix;
   InitKind init = InitKind::kNormal;
   double init_std = 0;
-  Tensor value;                  // compute type
+  bool value_in_accum = false;   // the router: computed with in the accumulator type
+  Tensor value;                  // compute type (accumulator type if value_in_accum)
   Tensor master;                 // F32 (F64 in fp64 mode); the same memory as value when the types are equal
   Tensor grad;                   // main gradient: F32 (F64 in fp64 mode)
   bool fresh = true;             // no gradient written in this step yet

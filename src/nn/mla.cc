@@ -1,0 +1,124 @@
+#include "src/nn/mla.h"
+
+#include "src/nn/rope.h"
+#include "src/ops/attention.h"
+#include "src/ops/mla_rope_pack.h"
+
+namespace yardmaster {
+namespace {
+
+// The norms of the latents have an epsilon of their own, fixed in DeepSeek's and in Hugging Face's code.
+constexpr double kLatentEps = 1e-6;
+
+}  // namespace
+
+Mla::Mla(ParameterList& list, const std::string& prefix, const ModelConfig& c, bool attend_across_documents)
+    : H_(c.num_attention_heads), N_(c.qk_nope_head_dim), P_(c.qk_rope_head_dim), Q_(c.qk_head_dim()), V_(c.v_head_dim),
+      A_(c.q_lora_rank), C_(c.kv_lora_rank), scale_(AttentionScale(c)), across_documents_(attend_across_documents) {
+  const int64_t D = c.hidden_size;
+  const double std = c.initializer_range;
+  if (A_ > 0) {
+    q_a_ = Linear(list, prefix + ".q_a_proj.weight", A_, D, std);
+    q_norm_ = RmsNorm(list, prefix + ".q_a_layernorm.weight", A_, kLatentEps);
+    q_b_ = Linear(list, prefix + ".q_b_proj.weight", H_ * Q_, A_, std);
+  } else {
+    q_b_ = Linear(list, prefix + ".q_proj.weight", H_ * Q_, D, std);
+  }
+  kv_a_ = Linear(list, prefix + ".kv_a_proj_with_mqa.weight", C_ + P_, D, std);
+  kv_norm_ = RmsNorm(list, prefix + ".kv_a_layernorm.weight", C_, kLatentEps);
+  kv_b_ = Linear(list, prefix + ".kv_b_proj.weight", H_ * (N_ + V_), C_, std);
+  o_ = Linear(list, prefix + ".o_proj.weight", D, H_ * V_, std);
+}
+
+Tensor Mla::DocumentStart(const MicroBatch& mb) const {
+  if (across_documents_) return {};
+  YM_CHECK(mb.document_start.defined(), "documents are kept apart, but the micro-batch does not say where they start");
+  return mb.document_start;
+}
+
+void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& s, const Tensor& residual) const {
+  const int64_t T = mb.T(), B = mb.B, S = mb.S;
+  const DType type = ctx.types.compute;
+  s.x = x;
+  s.q = mb.saved->Allocate("mla/q", type, {T, H_, Q_});
+  if (A_ > 0) {
+    s.q_a = mb.saved->Allocate("mla/q_a", type, {T, A_});
+    s.q_n = mb.saved->Allocate("mla/q_n", type, {T, A_});
+    q_a_.Forward(ctx, x, s.q_a);
+    q_norm_.Forward(ctx, mb, s.q_a, s.q_n, s.q_norm);
+    q_b_.Forward(ctx, s.q_n, s.q.Reshape({T, H_ * Q_}));
+  } else {
+    q_b_.Forward(ctx, x, s.q.Reshape({T, H_ * Q_}));
+  }
+  s.kv_a = mb.saved->Allocate("mla/kv_a", type, {T, C_ + P_});
+  s.kv_n = mb.saved->Allocate("mla/kv_n", type, {T, C_});
+  kv_a_.Forward(ctx, x, s.kv_a);
+  kv_norm_.Forward(ctx, mb, s.kv_a.Cols(0, C_), s.kv_n, s.kv_norm);
+
+  s.k = mb.saved->Allocate("mla/k", type, {T, H_, Q_});
+  s.v = mb.saved->Allocate("mla/v", type, {T, H_, V_});
+  s.o = mb.saved->Allocate("mla/o", type, {T, H_, V_});
+  s.lse = mb.saved->Allocate("mla/lse", ctx.types.accum, {B, H_, S});
+  ArenaScope scope(ctx.work);
+  const Tensor kv = ctx.work.Allocate("mla/kv", type, {T, H_, N_ + V_});
+  kv_b_.Forward(ctx, s.kv_n, kv.Reshape({T, H_ * (N_ + V_)}));
+  MlaRopePackForward(ctx.stream, {.q = s.q, .kv = kv, .k_rope = s.kv_a.Cols(C_, C_ + P_), .positions = mb.positions,
+                                  .table = rope_table_, .q_out = s.q, .k_out = s.k, .v_out = s.v});
+  AttentionForward(ctx.stream,
+                   {.q = s.q.Reshape({B, S, H_, Q_}), .k = s.k.Reshape({B, S, H_, Q_}), .v = s.v.Reshape({B, S, H_, V_}),
+                    .scale = scale_, .document_start = DocumentStart(mb), .o = s.o.Reshape({B, S, H_, V_}), .lse = s.lse},
+                   ctx.work);
+  o_.Forward(ctx, s.o.Reshape({T, H_ * V_}), y, residual);
+}
+
+void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlaSaved& s) const {
+  const int64_t T = mb.T(), B = mb.B, S = mb.S;
+  const DType type = ctx.types.compute;
+  s.dy = dy;
+  s.dq = mb.saved->Allocate("mla/dq", type, {T, H_, Q_});
+  s.dkv = mb.saved->Allocate("mla/dkv", type, {T, H_, N_ + V_});
+  s.dkv_a = mb.saved->Allocate("mla/dkv_a", type, {T, C_ + P_});
+  if (A_ > 0) s.dq_a = mb.saved->Allocate("mla/dq_a", type, {T, A_});
+
+  ArenaScope scope(ctx.work);
+  {
+    ArenaScope heads(ctx.work);
+    const Tensor do_ = ctx.work.Allocate("mla/do", type, {T, H_, V_});
+    const Tensor dk = ctx.work.Allocate("mla/dk", type, {T, H_, Q_});
+    const Tensor dv = ctx.work.Allocate("mla/dv", type, {T, H_, V_});
+    o_.BackwardInput(ctx, dy, do_.Reshape({T, H_ * V_}));
+    const AttentionArgs forward{.q = s.q.Reshape({B, S, H_, Q_}), .k = s.k.Reshape({B, S, H_, Q_}),
+                                .v = s.v.Reshape({B, S, H_, V_}), .scale = scale_, .document_start = DocumentStart(mb),
+                                .o = s.o.Reshape({B, S, H_, V_}), .lse = s.lse};
+    AttentionBackward(ctx.stream,
+                      {.forward = forward, .do_ = do_.Reshape({B, S, H_, V_}), .dq = s.dq.Reshape({B, S, H_, Q_}),
+                       .dk = dk.Reshape({B, S, H_, Q_}), .dv = dv.Reshape({B, S, H_, V_})},
+                      ctx.work);
+    MlaRopePackBackward(ctx.stream, {.dq_out = s.dq, .dk_out = dk, .dv_out = dv, .positions = mb.positions,
+                                     .table = rope_table_, .dq = s.dq, .dkv = s.dkv,
+                                     .dk_rope = s.dkv_a.Cols(C_, C_ + P_)});
+  }
+  const Tensor dkv_n = ctx.work.Allocate("mla/dkv_n", type, {T, C_});
+  kv_b_.BackwardInput(ctx, s.dkv.Reshape({T, H_ * (N_ + V_)}), dkv_n);
+  kv_norm_.BackwardInput(ctx, mb, dkv_n, s.dkv_a.Cols(0, C_), s.kv_norm);
+  kv_a_.BackwardInput(ctx, s.dkv_a, dx);
+  if (A_ > 0) {
+    const Tensor dq_n = ctx.work.Allocate("mla/dq_n", type, {T, A_});
+    q_b_.BackwardInput(ctx, s.dq.Reshape({T, H_ * Q_}), dq_n);
+    q_norm_.BackwardInput(ctx, mb, dq_n, s.dq_a, s.q_norm);
+    q_a_.BackwardInput(ctx, s.dq_a, dx, /*accumulate=*/true);
+  } else {
+    q_b_.BackwardInput(ctx, s.dq.Reshape({T, H_ * Q_}), dx, /*accumulate=*/true);
+  }
+}
+
+void Mla::BackwardWeight(Context& ctx, MicroBatch& mb, const MlaSaved& s) const {
+  const int64_t T = mb.T();
+  o_.BackwardWeight(ctx, s.dy, s.o.Reshape({T, H_ * V_}));
+  kv_b_.BackwardWeight(ctx, s.dkv.Reshape({T, H_ * (N_ + V_)}), s.kv_n);
+  kv_a_.BackwardWeight(ctx, s.dkv_a, s.x);
+  q_b_.BackwardWeight(ctx, s.dq.Reshape({T, H_ * Q_}), A_ > 0 ? s.q_n : s.x);
+  if (A_ > 0) q_a_.BackwardWeight(ctx, s.dq_a, s.x);
+}
+
+}  // namespace yardmaster

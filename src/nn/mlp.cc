@@ -1,0 +1,41 @@
+#include "src/nn/mlp.h"
+
+#include "src/ops/swiglu.h"
+
+namespace yardmaster {
+
+Mlp::Mlp(ParameterList& list, const std::string& prefix, int64_t D, int64_t I, double init_std)
+    : I_(I),
+      gate_up_(list, prefix + ".gate_up_proj", 2 * I, D, init_std),
+      down_(list, prefix + ".down_proj.weight", D, I, init_std) {}
+
+void Mlp::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlpSaved& saved,
+                  const Tensor& addend) const {
+  const int64_t T = x.rows();
+  saved.x = x;
+  saved.gate_up = mb.saved->Allocate("mlp/gate_up", ctx.types.compute, {T, 2 * I_});
+  ArenaScope scope(ctx.work);
+  const Tensor act = ctx.work.Allocate("mlp/act", ctx.types.compute, {T, I_});
+  gate_up_.Forward(ctx, x, saved.gate_up);
+  SwigluForward(ctx.stream, {.gate_up = saved.gate_up, .act = act});
+  down_.Forward(ctx, act, y, addend);
+}
+
+void Mlp::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlpSaved& saved) const {
+  const int64_t T = dy.rows();
+  saved.dy = dy;
+  saved.act = mb.saved->Allocate("mlp/act", ctx.types.compute, {T, I_});
+  saved.dgate_up = mb.saved->Allocate("mlp/dgate_up", ctx.types.compute, {T, 2 * I_});
+  ArenaScope scope(ctx.work);
+  const Tensor dact = ctx.work.Allocate("mlp/dact", ctx.types.compute, {T, I_});
+  down_.BackwardInput(ctx, dy, dact);
+  SwigluBackward(ctx.stream, {.dact = dact, .gate_up = saved.gate_up, .dgate_up = saved.dgate_up, .act = saved.act});
+  gate_up_.BackwardInput(ctx, saved.dgate_up, dx);
+}
+
+void Mlp::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const MlpSaved& saved) const {
+  down_.BackwardWeight(ctx, saved.dy, saved.act);
+  gate_up_.BackwardWeight(ctx, saved.dgate_up, saved.x);
+}
+
+}  // namespace yardmaster

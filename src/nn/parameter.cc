@@ -1,0 +1,110 @@
+#include "src/nn/parameter.h"
+
+#include "src/base/philox.h"
+
+namespace yardmaster {
+namespace {
+
+// Writes host values (double) into a device tensor of a floating type.
+void Upload(const std::vector<double>& values, const Tensor& to, Device& device) {
+  HostTensor host(to.dtype(), to.shape());
+  for (size_t i = 0; i < values.size(); ++i) {
+    switch (to.dtype()) {
+      case DType::kF32: host.as<float>()[i] = static_cast<float>(values[i]); break;
+      case DType::kF64: host.as<double>()[i] = values[i]; break;
+      case DType::kBF16: host.as<BFloat16>()[i] = BFloat16(static_cast<float>(values[i])); break;
+      default: YM_CHECK(false, "parameter of ", DTypeName(to.dtype()));
+    }
+  }
+  device.CopyFromHost(to.data(), host.view().data(), static_cast<size_t>(to.bytes()));
+}
+
+// Calls f(local index, global index) for each element of the box, in order.
+template <class F>
+void ForEachElement(const ShardSpec& spec, F&& f) {
+  const int rank = spec.global_shape.rank();
+  std::vector<int64_t> at(static_cast<size_t>(rank), 0);
+  const int64_t n = spec.box.elements();
+  for (int64_t local = 0; local < n; ++local) {
+    int64_t global = 0;
+    for (int i = 0; i < rank; ++i) global = global * spec.global_shape[i] + spec.box.begin[i] + at[i];
+    f(local, global);
+    for (int i = rank - 1; i >= 0 && ++at[i] == spec.box.extent[i]; --i) at[i] = 0;
+  }
+}
+
+}  // namespace
+
+Parameter* ParameterList::Add(const std::string& name, const Shape& global_shape, DecayClass decay, InitKind init,
+                              double init_std) {
+  YM_CHECK(Find(name) == nullptr, "two parameters are named ", name);
+  auto p = std::make_unique<Parameter>();
+  p->name = name;
+  p->spec = ShardSpec::Replicated(global_shape);
+  p->decay = decay;
+  p->init = init;
+  p->init_std = init_std;
+  parameters_.push_back(std::move(p));
+  return parameters_.back().get();
+}
+
+Parameter* ParameterList::AddExpert(const std::string& name, const Shape& global_shape, int64_t begin, int64_t count,
+                                    double init_std) {
+  YM_CHECK(0 <= begin && 0 < count && begin + count <= global_shape[0], "experts ", begin, " + ", count, " of ", global_shape);
+  Parameter* p = Add(name, global_shape, DecayClass::kMatrix, InitKind::kNormal, init_std);
+  p->group = ParameterGroup::kExpert;
+  p->spec.box.begin[0] = begin;
+  p->spec.box.extent[0] = count;
+  return p;
+}
+
+Buffer* ParameterList::AddBuffer(const std::string& name, const Shape& shape, DType dtype) {
+  for (const auto& b : buffers_) YM_CHECK(b->name != name, "two buffers are named ", name);
+  auto b = std::make_unique<Buffer>();
+  b->name = name;
+  b->spec = ShardSpec::Replicated(shape);
+  b->dtype = dtype;
+  buffers_.push_back(std::move(b));
+  return buffers_.back().get();
+}
+
+Parameter* ParameterList::Find(const std::string& name) const {
+  for (const auto& p : parameters_) {
+    if (p->name == name) return p.get();
+  }
+  return nullptr;
+}
+
+void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& weights, Arena* grads) {
+  for (const auto& p : list.parameters()) {
+    const Shape local(p->spec.box.extent);
+    const DType value_type = p->value_in_accum ? types.accum : types.compute;
+    p->value = weights.Allocate(p->name.c_str(), value_type, local);
+    p->master = value_type == types.accum ? p->value : weights.Allocate(p->name.c_str(), types.accum, local);
+    p->grad = grads ? grads->Allocate(p->name.c_str(), types.accum, local) : Tensor();
+  }
+  for (const auto& b : list.buffers()) {
+    b->value = weights.Allocate(b->name.c_str(), b->dtype, Shape(b->spec.box.extent));
+    if (b->value.data() == nullptr) continue;  // dry
+    const HostTensor zeros(b->dtype, b->value.shape());
+    weights.device()->CopyFromHost(b->value.data(), zeros.view().data(), static_cast<size_t>(b->value.bytes()));
+  }
+}
+
+void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& device) {
+  for (const auto& p : list.parameters()) {
+    YM_CHECK(p->value.defined(), p->name, " has no memory yet");
+    if (p->value.data() == nullptr) continue;  // dry
+    const uint64_t stream = StreamOf(p->name.c_str());
+    std::vector<double> values(static_cast<size_t>(p->value.elements()), 1.0);
+    if (p->init == InitKind::kNormal) {
+      ForEachElement(p->spec, [&](int64_t local, int64_t global) {
+        values[static_cast<size_t>(local)] = p->init_std * PhiloxNormal(seed, stream, static_cast<uint64_t>(global));
+      });
+    }
+    Upload(values, p->master, device);
+    if (p->value.data() != p->master.data()) Upload(values, p->value, device);
+  }
+}
+
+}  // namespace yardmaster
