@@ -4,7 +4,7 @@ set -euo pipefail
 
 cd "$(dirname "$0")/../.."
 commit=$(git rev-parse --short=12 HEAD 2>/dev/null || echo unknown)
-if [[ $commit != unknown ]] && ! git diff-index --quiet HEAD -- 2>/dev/null; then
+if [[ $commit != unknown ]] && ! GIT_OPTIONAL_LOCKS=0 git diff --quiet HEAD -- 2>/dev/null; then
   commit+="+changes"
 fi
 echo "STABLE_YM_COMMIT $commit"
