@@ -1,0 +1,96 @@
+#include "src/model/block.h"
+
+namespace yardmaster {
+namespace {
+
+std::string Prefix(int64_t layer) { return StrCat("model.layers.", layer); }
+
+}  // namespace
+
+const char* PhaseName(Phase phase) {
+  switch (phase) {
+    case Phase::kAttention: return "attention";
+    case Phase::kMlp: return "mlp";
+    case Phase::kRoute: return "route";
+    case Phase::kDispatch: return "dispatch";
+    case Phase::kExperts: return "experts";
+    case Phase::kCombine: return "combine";
+  }
+  return "?";
+}
+
+Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTypes types, bool attend_across_documents,
+             Dispatcher* dispatcher)
+    : attention_norm_(list, Prefix(layer) + ".input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
+      mlp_norm_(list, Prefix(layer) + ".post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
+      attention_(list, Prefix(layer) + ".self_attn", c, attend_across_documents) {
+  const std::string prefix = Prefix(layer) + ".mlp";
+  if (c.IsMoeLayer(layer)) {
+    YM_CHECK(dispatcher != nullptr, "layer ", layer, " routes tokens without a dispatcher");
+    phases_ = {Phase::kAttention, Phase::kRoute, Phase::kDispatch, Phase::kExperts, Phase::kCombine};
+    moe_ = std::make_unique<MoeLayer>(list, prefix, c, types.accum, dispatcher);
+    moe_->set_layer(layer);
+  } else {
+    phases_ = {Phase::kAttention, Phase::kMlp};
+    mlp_ = std::make_unique<Mlp>(list, prefix, c.hidden_size, c.intermediate_size, c.initializer_range);
+  }
+}
+
+void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {
+  const auto normalise = [&](const RmsNorm& norm, const Tensor& h, RmsNormSaved& saved) {
+    const Tensor x = mb.saved->Allocate("block/x", ctx.types.compute, h.shape());
+    norm.Forward(ctx, mb, h, x, saved);
+    return x;
+  };
+  switch (phase) {
+    case Phase::kAttention:
+      s.h_mid = mb.saved->Allocate("block/h_mid", ctx.types.compute, s.h_in.shape());
+      s.attention_x = normalise(attention_norm_, s.h_in, s.attention_norm);
+      return attention_.Forward(ctx, mb, s.attention_x, s.h_mid, s.attention, s.h_in);
+    case Phase::kMlp:
+      s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm);
+      return mlp_->Forward(ctx, mb, s.mlp_x, s.h_out, s.mlp, s.h_mid);
+    case Phase::kRoute:
+      s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm);
+      return moe_->RouteForward(ctx, mb, s.mlp_x, s.moe);
+    case Phase::kDispatch: return moe_->DispatchForward(ctx, mb, s.h_out, s.moe);
+    case Phase::kExperts: return moe_->ExpertsForward(ctx, mb, s.moe);
+    case Phase::kCombine: return moe_->CombineForward(ctx, mb, s.h_mid, s.h_out, s.moe);
+  }
+}
+
+void Block::BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const BlockGradients& g, BlockSaved& s) const {
+  switch (phase) {
+    case Phase::kCombine: return moe_->CombineBackward(ctx, mb, g.dh_out, s.moe);
+    case Phase::kExperts: return moe_->ExpertsBackward(ctx, mb, s.moe);
+    case Phase::kDispatch: return moe_->DispatchBackward(ctx, mb, s.moe);
+    case Phase::kRoute:
+      moe_->RouteBackward(ctx, mb, s.moe);
+      return mlp_norm_.BackwardInput(ctx, mb, s.moe.dx, g.dh_mid, s.mlp_norm, /*dresidual=*/g.dh_out);
+    case Phase::kMlp: {
+      ArenaScope scope(ctx.work);
+      const Tensor dx = ctx.work.Allocate("block/dx", ctx.types.compute, s.mlp_x.shape());
+      mlp_->BackwardInput(ctx, mb, g.dh_out, dx, s.mlp);
+      return mlp_norm_.BackwardInput(ctx, mb, dx, g.dh_mid, s.mlp_norm, /*dresidual=*/g.dh_out);
+    }
+    case Phase::kAttention: {
+      ArenaScope scope(ctx.work);
+      const Tensor dx = ctx.work.Allocate("block/dx", ctx.types.compute, s.attention_x.shape());
+      attention_.BackwardInput(ctx, mb, g.dh_mid, dx, s.attention);
+      return attention_norm_.BackwardInput(ctx, mb, dx, g.dh_in, s.attention_norm, /*dresidual=*/g.dh_mid);
+    }
+  }
+}
+
+void Block::BackwardWeight(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {
+  switch (phase) {
+    case Phase::kCombine: return;  // a sum has no weights
+    case Phase::kExperts: return moe_->ExpertsBackwardWeight(ctx, mb, s.moe);
+    case Phase::kDispatch: return moe_->DispatchBackwardWeight(ctx, mb, s.moe);
+    case Phase::kRoute: return moe_->RouteBackwardWeight(ctx, mb, s.moe);
+    case Phase::kMlp: return mlp_->BackwardWeight(ctx, mb, s.mlp);
+    case Phase::kAttention: return attention_.BackwardWeight(ctx, mb, s.attention);
+  }
+}
+
+}  // namespace yardmaster

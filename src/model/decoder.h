@@ -1,0 +1,46 @@
+// File: src/model/decoder.h
+//
+// The decoder-only model of one pipeline stage that holds everything: embedding, blocks, loss head.
+//
+// Memory of a training micro-batch, a stack in mb.saved (bottom first):
+//   h_0 | per layer: h_out, h_mid, what its phases save | the loss head's
+// RunBackward pops it from the top. What one layer's backward needs comes and goes above the layer's own part; the
+// gradient of the residual stream moves between two buffers in ctx.work. In evaluation the same forward runs, each layer's
+// part is released at once, and h moves between two buffers at the bottom.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "src/model/block.h"
+#include "src/model/model.h"
+#include "src/nn/embedding.h"
+#include "src/nn/loss_head.h"
+
+namespace yardmaster {
+
+class Decoder : public Model {
+ public:
+  Decoder(const ModelConfig& config, const ModelOptions& options, Dispatcher* dispatcher);
+
+  Registry registry() override { return Registry(&list_); }
+  void Allocate(Arena& weights, Device& device) override;
+  void RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc, const ForwardTaps* taps) override;
+  void RunBackward(Context& ctx, MicroBatch& mb) override;
+  void UpdateRouterBias(Context& ctx, const Tensor& step_state) override;
+  Tensor load_counts() const override { return counts_; }
+  std::vector<int64_t> moe_layers() const override { return moe_layers_; }
+
+ private:
+  ModelConfig config_;
+  ModelOptions options_;
+  ParameterList list_;
+  Embedding embedding_;
+  std::vector<std::unique_ptr<Block>> blocks_;
+  LossHead head_;
+  std::vector<int64_t> moe_layers_;
+  Tensor rope_table_;  // [max_positions, P/2, 2], accumulator type
+  Tensor counts_;      // int64 [moe_layers, E]
+};
+
+}  // namespace yardmaster

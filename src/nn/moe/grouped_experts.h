@@ -1,0 +1,48 @@
+// File: src/nn/moe/grouped_experts.h
+//
+// The experts of this rank on ragged, expert-major rows (ops/grouped_gemm.h): for the rows of expert l
+//   y_R = down_l(w_R * silu(gate_l(x_R)) * up_l(x_R))
+// The router's weight goes in before the down projection, so that combine is a plain sum (ops/swiglu.h). Rows at and
+// beyond offsets[L] are never touched.
+#pragma once
+
+#include <string>
+
+#include "src/nn/context.h"
+
+namespace yardmaster {
+
+struct ExpertsSaved {
+  Tensor x;         // [R, D], the caller's
+  Tensor w;         // [R], the caller's, accumulator type
+  Tensor offsets;   // int64 [L + 1]
+  Tensor gate_up;   // [R, 2F]
+  // Left by BackwardInput for BackwardWeight.
+  Tensor dy;        // [R, D], the caller's
+  Tensor act;       // [R, F], weighted
+  Tensor dgate_up;  // [R, 2F]
+};
+
+class GroupedExperts {
+ public:
+  // Parameters `prefix`.gate_up_proj [E, 2F, D] (gate first) and `prefix`.down_proj [E, D, F]; this rank owns experts
+  // [begin, begin + count).
+  GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D, int64_t F, int64_t begin,
+                 int64_t count, double init_std);
+
+  // Allocates what backward needs, before the caller's window for y, which goes back to mb.saved earlier.
+  void Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w, const Tensor& offsets, ExpertsSaved& saved) const;
+  void Forward(Context& ctx, MicroBatch& mb, const Tensor& y, ExpertsSaved& saved) const;
+  // dact = dy W2_l;  dgate_up and dw by ops/swiglu.h;  dx = dgate_up W1_l.
+  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw, const Tensor& dx,
+                     ExpertsSaved& saved) const;
+  // dW2_l = dy^T act;  dW1_l = dgate_up^T x over the rows of expert l; zeros for an expert without rows.
+  void BackwardWeight(Context& ctx, MicroBatch& mb, const ExpertsSaved& saved) const;
+
+ private:
+  int64_t F_;
+  Parameter* w1_;  // [L, 2F, D]
+  Parameter* w2_;  // [L, D, F]
+};
+
+}  // namespace yardmaster

@@ -1,0 +1,97 @@
+#include "src/nn/moe/moe_layer.h"
+
+#include "src/ops/elementwise.h"
+
+namespace yardmaster {
+
+MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& c, DType accum, Dispatcher* dispatcher)
+    : router_(list, prefix + ".gate", c, accum),
+      experts_(list, prefix + ".experts", c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
+               dispatcher->expert_begin(), dispatcher->local_experts(), c.initializer_range),
+      has_shared_(c.n_shared_experts > 0),
+      dispatcher_(dispatcher) {
+  if (has_shared_) {
+    shared_ = Mlp(list, prefix + ".shared_experts", c.hidden_size, c.n_shared_experts * c.moe_intermediate_size,
+                  c.initializer_range);
+  }
+}
+
+// ---- route: x_TD -> idx_TK, w_TK, the load ----
+
+void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSaved& s) const {
+  s.x = x;
+  const Tensor forced = mb.forced_routing ? mb.forced_routing->at(static_cast<size_t>(layer_)) : Tensor();
+  router_.Forward(ctx, mb, x, mb.training ? counts_ : Tensor(), forced, s.router);
+  dispatcher_->Plan(ctx.stream, s.router.idx, mb.overflow, &s.handle, *mb.saved, ctx.work);
+}
+
+void MoeLayer::RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  router_.BackwardInput(ctx, mb, s.dw_TK, s.dx, s.router);  // dx += dlogits Wr
+}
+
+void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  router_.BackwardWeight(ctx, mb, s.router);
+}
+
+// ---- dispatch: x_TD, w_TK -> x_RD, w_R; its adjoint is combine: dx_TD[t] = shared^T + sum over t's rows of dx_RD ----
+
+void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
+  const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
+  s.x_RD = mb.saved->Allocate("moe/x_RD", ctx.types.compute, {R, D});
+  s.w_R = mb.saved->Allocate("moe/w_R", ctx.types.accum, {R});
+  dispatcher_->Dispatch(ctx.stream, s.handle, s.x, s.router.w, s.x_RD, s.w_R, ctx.work);
+  if (has_shared_) shared_.Forward(ctx, mb, s.x, y, s.shared);
+}
+
+void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
+  s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
+  if (has_shared_) shared_.BackwardInput(ctx, mb, s.dy, s.dx, s.shared);
+  dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{}, /*addend=*/has_shared_ ? s.dx : Tensor(), s.dx, s.dw_R,
+                       s.dw_TK, ctx.work);
+}
+
+void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  if (has_shared_) shared_.BackwardWeight(ctx, mb, s.shared);
+}
+
+// ---- experts: x_RD, w_R -> y_RD ----
+
+void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  experts_.Save(ctx, mb, s.x_RD, s.w_R, s.handle.offsets, s.experts);
+  s.window = mb.saved->Mark();
+  s.y_RD = mb.saved->Allocate("moe/y_RD", ctx.types.compute, s.x_RD.shape());
+  experts_.Forward(ctx, mb, s.y_RD, s.experts);
+}
+
+void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  s.dx_RD = mb.saved->Allocate("moe/dx_RD", ctx.types.compute, s.x_RD.shape());
+  s.dw_R = mb.saved->Allocate("moe/dw_R", ctx.types.accum, s.w_R.shape());
+  experts_.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
+}
+
+void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  experts_.BackwardWeight(ctx, mb, s.experts);
+}
+
+// ---- combine: y_TD[t] = residual + shared + sum over t's rows of y_RD; its adjoint is dispatch: dy_RD[r] = dy_TD[t] ----
+
+void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y, MoeSaved& s) const {
+  if (!mb.zero_routed_experts) {
+    dispatcher_->Combine(ctx.stream, s.handle, s.y_RD, residual, /*addend=*/has_shared_ ? y : Tensor(), y, {}, {}, ctx.work);
+  } else if (has_shared_) {
+    Add(ctx.stream, residual, y, y);
+  } else {
+    Copy(ctx.stream, residual, y);
+  }
+  mb.saved->Release(s.window);
+}
+
+void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, MoeSaved& s) const {
+  YM_CHECK(!mb.zero_routed_experts, "zero_routed_experts is for evaluation only");
+  s.dy = dy;
+  s.dy_RD = mb.saved->Allocate("moe/dy_RD", ctx.types.compute, s.x_RD.shape());
+  dispatcher_->Dispatch(ctx.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, ctx.work);
+}
+
+}  // namespace yardmaster
