@@ -1,8 +1,9 @@
 // File: src/config/config.h
 //
-// Everything a run is told, as plain structs, one per section of the YAML file. config/schema.h visits the fields (name,
-// default, doc, range); config/reader.h parses YAML with file:line:column and collects all errors at once.
-// A key that validates does what it says: what this version cannot run is refused by name (plan/supported.h).
+// Everything a run is told, as plain structs, one per section of the YAML file. schema.h lists the fields
+// (name, doc, range), reader.h parses YAML with file:line:column and collects all errors at once, printer.h
+// prints it back.
+// A key that validates does what it says: what this version cannot run is refused by name (supported.h).
 #pragma once
 
 #include <cstdint>
@@ -16,12 +17,16 @@ namespace yardmaster {
 struct RunConfig {
   std::string dir;                     // everything this run writes lies here
   int64_t seed = 1;
+
+  bool operator==(const RunConfig&) const = default;
 };
 
 struct RuntimeConfig {
   std::string device = "auto";         // auto | cpu | cuda
   int64_t threads = 0;                 // of the cpu device; 0: cores / ranks on this machine
   bool deterministic = true;
+
+  bool operator==(const RuntimeConfig&) const = default;
 };
 
 struct TrainConfig {
@@ -31,25 +36,36 @@ struct TrainConfig {
   int64_t micro_batch_size = 1;        // sequences a rank computes at once
   Schedule global_batch_size;          // sequences in a step, by tokens; each value a multiple of micro_batch_size * dp
   int64_t eval_every_steps = 0;        // 0: only at the end
-  int64_t eval_batches = 0;            // sequences of the held-out part evaluated, in micro-batches; 0: all of it
+  int64_t eval_sequences = 0;          // of the held-out part, from its beginning; 0: all of it
+
+  bool operator==(const TrainConfig&) const = default;
 };
 
 struct ParallelConfig {
   int64_t ep = 1;                      // 0: auto, the largest divisor of dp up to 2
   int64_t pp = 1;
   int64_t zero = 1;                    // 0 | 1: optimizer state replicated or sharded over data-parallel ranks
+
+  bool operator==(const ParallelConfig&) const = default;
 };
 
 struct EpConfig {
   double ragged_buffer_factor = -1;    // window rows as a multiple of the balanced load; -1: worst case
+
+  bool operator==(const EpConfig&) const = default;
 };
 
 struct MoeConfig {
-  Schedule bias_update_speed;          // gamma of the auxiliary-loss-free balancing, by tokens; 0: no update
+  // Gamma of the auxiliary-loss-free balancing, by tokens; 0: no update.
+  Schedule bias_update_speed = Schedule::Constant(0.001);
+
+  bool operator==(const MoeConfig&) const = default;
 };
 
 struct PrecisionConfig {
   std::string compute = "fp32";        // fp32 | fp64 on cpu
+
+  bool operator==(const PrecisionConfig&) const = default;
 };
 
 struct OptimizerConfig {
@@ -60,10 +76,14 @@ struct OptimizerConfig {
   bool decay_embedding = true;         // embedding and head
   double clip_grad_norm = 1.0;         // 0: no clipping
   std::string moments = "fp32";        // fp32 | bf16
+
+  bool operator==(const OptimizerConfig&) const = default;
 };
 
 struct ScheduleConfig {
   Schedule learning_rate;
+
+  bool operator==(const ScheduleConfig&) const = default;
 };
 
 struct DataConfig {
@@ -71,6 +91,8 @@ struct DataConfig {
   std::string validation;              // path prefix; empty: no evaluation
   bool shuffle = true;
   int64_t seed = 0;                    // of the shuffle
+
+  bool operator==(const DataConfig&) const = default;
 };
 
 struct CheckpointConfig {
@@ -79,11 +101,15 @@ struct CheckpointConfig {
   std::string resume = "auto";         // auto | never | a step number
   std::string verify = "full";         // full | sizes
   bool save_at_end = true;
+
+  bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct LoggingConfig {
   int64_t every_steps = 1;             // console lines; metrics.jsonl always gets every step
   std::string color = "auto";
+
+  bool operator==(const LoggingConfig&) const = default;
 };
 
 struct Config {
@@ -100,6 +126,8 @@ struct Config {
   DataConfig data;
   CheckpointConfig checkpoint;
   LoggingConfig logging;
+
+  bool operator==(const Config&) const = default;
 };
 
 }  // namespace yardmaster

@@ -19,6 +19,8 @@ struct RopeScaling {
   double beta_slow = 1;
   double mscale = 1;
   double mscale_all_dim = 0;  // 0: mscale alone scales the rotated part; else the softmax scale changes (V3: 1)
+
+  bool operator==(const RopeScaling&) const = default;
 };
 
 struct ModelConfig {
@@ -59,6 +61,8 @@ struct ModelConfig {
 
   bool IsMoeLayer(int64_t layer) const { return n_routed_experts > 0 && layer >= first_k_dense_replace; }
   int64_t qk_head_dim() const { return qk_nope_head_dim + qk_rope_head_dim; }
+
+  bool operator==(const ModelConfig&) const = default;
 };
 
 }  // namespace yardmaster

@@ -17,11 +17,15 @@ struct ScheduleSegment {
   int64_t until_tokens = -1;  // exclusive end; -1: for ever (last segment only)
   double from = 0;            // value at the segment's start
   double to = 0;              // value at its end (constant: equal to from)
+
+  bool operator==(const ScheduleSegment&) const = default;
 };
 
 struct Schedule {
   std::vector<ScheduleSegment> segments;  // never empty; until_tokens strictly increasing
   static Schedule Constant(double value) { return {{{SegmentKind::kConstant, -1, value, value}}}; }
+
+  bool operator==(const Schedule&) const = default;
 };
 
 }  // namespace yardmaster

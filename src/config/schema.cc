@@ -1,0 +1,343 @@
+#include "src/config/schema.h"
+
+#include <utility>
+
+namespace yardmaster {
+namespace {
+
+// Sizes of a model stay far below 2^31, so that products of a few of them fit in 128 bits.
+constexpr double kMaxWidth = 1 << 20;
+constexpr double kMaxLayers = 1 << 14;
+constexpr double kMaxExperts = 1 << 16;
+constexpr double kMaxInt32 = 2147483647.0;
+constexpr double kMaxCount = 1e15;  // steps, seeds: exact in a double
+
+// Declares the fields of one struct of Config.
+template <class S>
+class SectionBuilder {
+ public:
+  using Get = std::function<S&(Config&)>;
+  SectionBuilder(std::string path, std::string doc, Get get) : get_(std::move(get)) {
+    section_.path = std::move(path);
+    section_.doc = std::move(doc);
+  }
+
+  template <class T>
+  Field& Add(const std::string& name, T S::*member, const std::string& doc) {
+    Field field;
+    field.name = name;
+    field.doc = doc;
+    field.access = [get = get_, member](Config& config) { return FieldPointer(&(get(config).*member)); };
+    section_.fields.push_back(std::move(field));
+    return section_.fields.back();
+  }
+
+  // A field of published configurations that must have this value.
+  void Only(const std::string& name, const std::string& value, const std::string& doc) {
+    Field field;
+    field.name = name;
+    field.doc = doc;
+    field.only = value;
+    field.access = [](Config&) { return FieldPointer(); };
+    section_.fields.push_back(std::move(field));
+  }
+
+  Section Build() { return std::move(section_); }
+
+ private:
+  Get get_;
+  Section section_;
+};
+
+Section RunSection() {
+  SectionBuilder<RunConfig> s("run", "The run.", [](Config& c) -> RunConfig& { return c.run; });
+  s.Add("dir", &RunConfig::dir, "directory of everything that the run writes").Required().NonEmpty();
+  s.Add("seed", &RunConfig::seed, "seed of the initial weights").AtLeast(0).AtMost(kMaxCount);
+  return s.Build();
+}
+
+Section RuntimeSection() {
+  SectionBuilder<RuntimeConfig> s("runtime", "The machine.",
+                                  [](Config& c) -> RuntimeConfig& { return c.runtime; });
+  s.Add("device", &RuntimeConfig::device,
+        "device of the computation; auto: cuda where it can be used, else cpu")
+      .OneOf({"auto", "cpu", "cuda"});
+  s.Add("threads", &RuntimeConfig::threads,
+        "threads of the cpu device per rank; 0: cores / ranks on the machine")
+      .AtLeast(0)
+      .AtMost(4096);
+  s.Add("deterministic", &RuntimeConfig::deterministic,
+        "the same build, configuration and data give the same bits; false permits faster ways that do not");
+  return s.Build();
+}
+
+Section ModelSection() {
+  using M = ModelConfig;
+  SectionBuilder<M> s(
+      "model",
+      "The model, with the field names of DeepSeek-V3's `config.json`. Letters: D hidden width, H "
+      "heads, E experts, K experts per token, F expert width.",
+      [](Config& c) -> M& { return c.model; });
+  s.Add("model_type", &M::model_type, "model family").OneOf({"deepseek_v3"});
+  s.Add("vocab_size", &M::vocab_size, "vocabulary").Required().AtLeast(2).AtMost(kMaxInt32);
+  s.Add("hidden_size", &M::hidden_size, "hidden width D").Required().AtLeast(1).AtMost(kMaxWidth);
+  s.Add("num_hidden_layers", &M::num_hidden_layers, "decoder layers")
+      .Required()
+      .AtLeast(1)
+      .AtMost(kMaxLayers);
+  s.Add("first_k_dense_replace", &M::first_k_dense_replace, "the first layers that have a dense MLP")
+      .AtLeast(0)
+      .AtMost(kMaxLayers);
+  s.Add("intermediate_size", &M::intermediate_size,
+        "width of the dense MLP; needed where there are dense layers")
+      .AtLeast(0)
+      .AtMost(kMaxWidth);
+  s.Add("max_position_embeddings", &M::max_position_embeddings, "longest sequence of the model")
+      .AtLeast(1)
+      .AtMost(kMaxInt32);
+  s.Add("rms_norm_eps", &M::rms_norm_eps, "added to the mean square in each RMSNorm").Above(0).Below(1);
+  s.Add("initializer_range", &M::initializer_range, "standard deviation of the initial weights")
+      .Above(0)
+      .Below(10);
+  s.Add("num_attention_heads", &M::num_attention_heads, "heads H").Required().AtLeast(1).AtMost(kMaxExperts);
+  s.Add("q_lora_rank", &M::q_lora_rank,
+        "rank of the query projection; 0 or null: queries are projected directly")
+      .AtLeast(0)
+      .AtMost(kMaxWidth)
+      .NullIsZero();
+  s.Add("kv_lora_rank", &M::kv_lora_rank, "rank of the key and value projection")
+      .Required()
+      .AtLeast(1)
+      .AtMost(kMaxWidth);
+  s.Add("qk_nope_head_dim", &M::qk_nope_head_dim, "query and key width of a head without position")
+      .Required()
+      .AtLeast(1)
+      .AtMost(kMaxWidth);
+  s.Add("qk_rope_head_dim", &M::qk_rope_head_dim, "query and key width of a head that is rotated; even")
+      .Required()
+      .AtLeast(2)
+      .AtMost(kMaxWidth);
+  s.Add("v_head_dim", &M::v_head_dim, "value width of a head").Required().AtLeast(1).AtMost(kMaxWidth);
+  s.Add("rope_theta", &M::rope_theta, "base of the rotation frequencies").AtLeast(1);
+  s.Add("rope_scaling", &M::rope_scaling, "YaRN, or null for plain rotary positions");
+  s.Add("n_routed_experts", &M::n_routed_experts, "routed experts E; 0: a dense model")
+      .AtLeast(0)
+      .AtMost(kMaxExperts);
+  s.Add("num_experts_per_tok", &M::num_experts_per_tok, "routed experts K of a token")
+      .AtLeast(0)
+      .AtMost(kMaxExperts);
+  s.Add("n_shared_experts", &M::n_shared_experts,
+        "shared experts: one MLP of n_shared_experts x moe_intermediate_size that every token passes")
+      .AtLeast(0)
+      .AtMost(kMaxExperts);
+  s.Add("moe_intermediate_size", &M::moe_intermediate_size, "width F of an expert")
+      .AtLeast(0)
+      .AtMost(kMaxWidth);
+  s.Add("n_group", &M::n_group, "groups of experts; a token's experts lie in topk_group of them")
+      .AtLeast(1)
+      .AtMost(kMaxExperts);
+  s.Add("topk_group", &M::topk_group, "groups that a token may use").AtLeast(1).AtMost(kMaxExperts);
+  s.Add("scoring_func", &M::scoring_func, "router scores").OneOf({"sigmoid"});
+  s.Add("topk_method", &M::topk_method,
+        "choice of experts: a bias for selection only; a group's score is the sum of its two largest")
+      .OneOf({"noaux_tc"});
+  s.Add("norm_topk_prob", &M::norm_topk_prob, "the weights of the chosen experts are normalised to sum 1");
+  s.Add("routed_scaling_factor", &M::routed_scaling_factor, "factor of the routed experts' weights").Above(0);
+  s.Add("num_nextn_predict_layers", &M::num_nextn_predict_layers, "multi-token prediction modules")
+      .AtLeast(0)
+      .AtMost(16);
+  s.Only("hidden_act", "silu", "activation of the MLPs");
+  s.Only("tie_word_embeddings", "false", "the head has its own weights");
+  s.Only("attention_bias", "false", "projections have no bias");
+  s.Only("moe_layer_freq", "1", "every layer after the dense ones has experts");
+  return s.Build();
+}
+
+Section RopeScalingSection() {
+  using R = RopeScaling;
+  SectionBuilder<R> s(
+      "model.rope_scaling",
+      "YaRN (arXiv 2309.00071) for contexts beyond those of pre-training. Absent or null: none.",
+      [](Config& c) -> R& { return *c.model.rope_scaling; });
+  s.Add("type", &R::type, "kind of scaling").OneOf({"yarn"});
+  s.Add("factor", &R::factor, "context extension").AtLeast(1);
+  s.Add("original_max_position_embeddings", &R::original_max_position_embeddings,
+        "context before the extension")
+      .AtLeast(1)
+      .AtMost(kMaxInt32);
+  s.Add("beta_fast", &R::beta_fast, "rotations in the original context above which a frequency is kept")
+      .Above(0);
+  s.Add("beta_slow", &R::beta_slow,
+        "rotations in the original context below which a frequency is interpolated")
+      .Above(0);
+  s.Add("mscale", &R::mscale, "temperature of the rotated part").AtLeast(0);
+  s.Add("mscale_all_dim", &R::mscale_all_dim,
+        "temperature of the whole softmax scale; 0: only the rotated part is scaled")
+      .AtLeast(0);
+  return s.Build();
+}
+
+Section TrainSection() {
+  using T = TrainConfig;
+  SectionBuilder<T> s("train", "Length and batch of the training.", [](Config& c) -> T& { return c.train; });
+  s.Add("steps", &T::steps, "last step of the run; schedules do not depend on it")
+      .Required()
+      .AtLeast(1)
+      .AtMost(kMaxCount);
+  s.Add("stop_at_step", &T::stop_at_step,
+        "ends this launch early, resumable, without touching schedules; 0: not")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
+  s.Add("sequence_length", &T::sequence_length, "tokens of a sequence")
+      .Required()
+      .AtLeast(1)
+      .AtMost(kMaxInt32);
+  s.Add("micro_batch_size", &T::micro_batch_size, "sequences that a rank computes at once")
+      .AtLeast(1)
+      .AtMost(kMaxWidth);
+  s.Add("global_batch_size", &T::global_batch_size,
+        "sequences of a step over all ranks, an integer or a schedule; each value a multiple of "
+        "micro_batch_size x "
+        "data-parallel ranks")
+      .Required()
+      .AtLeast(1)
+      .AtMost(kMaxInt32)
+      .Whole();
+  s.Add("eval_every_steps", &T::eval_every_steps, "steps between evaluations; 0: only at the end")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
+  s.Add("eval_sequences", &T::eval_sequences,
+        "sequences of the held-out part evaluated each time; 0: all of it")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
+  return s.Build();
+}
+
+Section ParallelSection() {
+  using P = ParallelConfig;
+  SectionBuilder<P> s("parallel", "Layout of the ranks: world = dp x pp, and ep divides dp.",
+                      [](Config& c) -> P& { return c.parallel; });
+  s.Add("ep", &P::ep, "ranks that share the experts of a layer; 0: chosen from the data-parallel ranks")
+      .AtLeast(0)
+      .AtMost(kMaxExperts);
+  s.Add("pp", &P::pp, "pipeline stages").AtLeast(1).AtMost(kMaxLayers);
+  s.Add("zero", &P::zero, "ZeRO stage: 0 replicates, 1 shards optimizer state over data-parallel ranks")
+      .AtLeast(0)
+      .AtMost(1);
+  return s.Build();
+}
+
+Section EpSection() {
+  SectionBuilder<EpConfig> s("ep", "Dispatch of tokens to experts.",
+                             [](Config& c) -> EpConfig& { return c.ep; });
+  s.Add("ragged_buffer_factor", &EpConfig::ragged_buffer_factor,
+        "rows of a dispatch window as a multiple of the balanced load, at least 1; -1: the worst case")
+      .AtLeast(-1);
+  return s.Build();
+}
+
+Section MoeSection() {
+  SectionBuilder<MoeConfig> s("moe", "Balance of the experts.",
+                              [](Config& c) -> MoeConfig& { return c.moe; });
+  s.Add("bias_update_speed", &MoeConfig::bias_update_speed,
+        "step of the router bias after each batch (balance without auxiliary loss), a number or a schedule; "
+        "0: none")
+      .AtLeast(0);
+  return s.Build();
+}
+
+Section PrecisionSection() {
+  SectionBuilder<PrecisionConfig> s("precision", "Number formats.",
+                                    [](Config& c) -> PrecisionConfig& { return c.precision; });
+  s.Add("compute", &PrecisionConfig::compute, "type of weights and activations").OneOf({"fp32", "fp64"});
+  return s.Build();
+}
+
+Section OptimizerSection() {
+  using O = OptimizerConfig;
+  SectionBuilder<O> s("optimizer", "The optimizer.", [](Config& c) -> O& { return c.optimizer; });
+  s.Add("type", &O::type, "AdamW with decoupled weight decay").OneOf({"adamw"});
+  s.Add("beta1", &O::beta1, "decay of the first moment").AtLeast(0).Below(1);
+  s.Add("beta2", &O::beta2, "decay of the second moment").AtLeast(0).Below(1);
+  s.Add("eps", &O::eps, "added to the root of the second moment").Above(0).Below(1);
+  s.Add("weight_decay", &O::weight_decay, "decoupled weight decay, multiplied by the learning rate")
+      .AtLeast(0);
+  s.Add("decay_norms", &O::decay_norms, "weight decay for the weights of norms");
+  s.Add("decay_embedding", &O::decay_embedding, "weight decay for embedding and head");
+  s.Add("clip_grad_norm", &O::clip_grad_norm, "largest global gradient norm; 0: no clipping").AtLeast(0);
+  s.Add("moments", &O::moments, "type in which moments are kept").OneOf({"fp32", "bf16"});
+  return s.Build();
+}
+
+Section ScheduleSection() {
+  SectionBuilder<ScheduleConfig> s("schedule", "Schedules by tokens.",
+                                   [](Config& c) -> ScheduleConfig& { return c.schedule; });
+  s.Add("learning_rate", &ScheduleConfig::learning_rate, "learning rate: a number, segments or a preset")
+      .Required()
+      .AtLeast(0);
+  return s.Build();
+}
+
+Section DataSection() {
+  using D = DataConfig;
+  SectionBuilder<D> s("data", "The data: Megatron `.bin`/`.idx` pairs, named by their common prefix.",
+                      [](Config& c) -> D& { return c.data; });
+  s.Add("train", &D::train, "prefix of the training data").Required().NonEmpty();
+  s.Add("validation", &D::validation, "prefix of the held-out data; empty: no evaluation");
+  s.Add("shuffle", &D::shuffle, "documents and samples in a random order of each epoch");
+  s.Add("seed", &D::seed, "seed of that order").AtLeast(0).AtMost(kMaxCount);
+  return s.Build();
+}
+
+Section CheckpointSection() {
+  using C = CheckpointConfig;
+  SectionBuilder<C> s("checkpoint", "Checkpoints, under `run.dir`/checkpoints.",
+                      [](Config& c) -> C& { return c.checkpoint; });
+  s.Add("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end and on request")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
+  s.Add("keep_latest", &C::keep_latest, "checkpoints that are kept").AtLeast(1).AtMost(kMaxCount);
+  s.Add("resume", &C::resume, "auto: from the newest good checkpoint; never; or the number of a step")
+      .OneOf({"auto", "never"})
+      .OrInteger();
+  s.Add("verify", &C::verify, "check before resuming: every byte, or only names and sizes")
+      .OneOf({"full", "sizes"});
+  s.Add("save_at_end", &C::save_at_end, "a checkpoint of the last step");
+  return s.Build();
+}
+
+Section LoggingSection() {
+  using L = LoggingConfig;
+  SectionBuilder<L> s("logging", "The console; metrics.jsonl has every step.",
+                      [](Config& c) -> L& { return c.logging; });
+  s.Add("every_steps", &L::every_steps, "steps between console lines").AtLeast(1).AtMost(kMaxCount);
+  s.Add("color", &L::color, "colours; auto: never under mpirun or into a pipe")
+      .OneOf({"auto", "always", "never"});
+  return s.Build();
+}
+
+}  // namespace
+
+const std::vector<Section>& ConfigSchema() {
+  static const std::vector<Section> schema = {
+      RunSection(),      RuntimeSection(), ModelSection(),      RopeScalingSection(), TrainSection(),
+      ParallelSection(), EpSection(),      MoeSection(),        PrecisionSection(),   OptimizerSection(),
+      ScheduleSection(), DataSection(),    CheckpointSection(), LoggingSection()};
+  return schema;
+}
+
+const Section* FindSection(const std::string& path) {
+  for (const Section& section : ConfigSchema()) {
+    if (section.path == path) return &section;
+  }
+  return nullptr;
+}
+
+const Field* FindField(const Section& section, const std::string& name) {
+  for (const Field& field : section.fields) {
+    if (field.name == name) return &field;
+  }
+  return nullptr;
+}
+
+}  // namespace yardmaster

@@ -1,0 +1,171 @@
+#include "src/config/validate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+
+#include "src/base/strings.h"
+#include "src/config/parameters.h"
+#include "src/config/scalar.h"
+#include "src/config/schedule.h"
+
+namespace yardmaster {
+namespace {
+
+constexpr double kMaxTokens = 0x1p60;
+
+// Of a batch schedule: the segments' values that `multiple` does not divide, once each.
+std::string IndivisibleBatches(const Schedule& batch, int64_t multiple) {
+  std::vector<std::string> out;
+  for (const ScheduleSegment& segment : batch.segments) {
+    const std::string value = FormatNumber(segment.from);
+    if (std::fmod(segment.from, static_cast<double>(multiple)) != 0 &&
+        std::find(out.begin(), out.end(), value) == out.end()) {
+      out.push_back(value);
+    }
+  }
+  return StrJoin(out, ", ");
+}
+
+}  // namespace
+
+void ValidateModel(const ModelConfig& m, const std::function<bool(const std::string&)>& is_good,
+                   const std::function<void(const std::string&, const std::string&)>& fail) {
+  const auto good = [&](std::initializer_list<const char*> fields) {
+    return std::all_of(fields.begin(), fields.end(), [&](const char* f) { return is_good(f); });
+  };
+  if (good({"first_k_dense_replace", "num_hidden_layers"}) && m.first_k_dense_replace > m.num_hidden_layers) {
+    fail("first_k_dense_replace",
+         StrCat(m.first_k_dense_replace, " dense layers, but num_hidden_layers is ", m.num_hidden_layers));
+  }
+  if (good({"first_k_dense_replace", "n_routed_experts", "intermediate_size"}) && m.intermediate_size == 0 &&
+      (m.first_k_dense_replace > 0 || m.n_routed_experts == 0)) {
+    fail("intermediate_size", "must be at least 1 where there are dense layers");
+  }
+  if (good({"qk_rope_head_dim"}) && m.qk_rope_head_dim % 2 != 0) {
+    fail("qk_rope_head_dim", StrCat("must be even (pairs are rotated), found ", m.qk_rope_head_dim));
+  }
+  if (m.rope_scaling && good({"rope_scaling.beta_fast", "rope_scaling.beta_slow"}) &&
+      m.rope_scaling->beta_fast <= m.rope_scaling->beta_slow) {
+    fail("rope_scaling.beta_fast",
+         StrCat("must be above beta_slow (", FormatNumber(m.rope_scaling->beta_slow), "), found ",
+                FormatNumber(m.rope_scaling->beta_fast)));
+  }
+  if (!good({"n_routed_experts"})) return;
+  const int64_t E = m.n_routed_experts;
+  if (E == 0) {
+    if (good({"num_experts_per_tok"}) && m.num_experts_per_tok > 0) {
+      fail("num_experts_per_tok", StrCat("is ", m.num_experts_per_tok, ", but n_routed_experts is 0"));
+    }
+    if (good({"n_shared_experts"}) && m.n_shared_experts > 0) {
+      fail("n_shared_experts", StrCat("is ", m.n_shared_experts, ", but n_routed_experts is 0"));
+    }
+    return;
+  }
+  if (good({"moe_intermediate_size"}) && m.moe_intermediate_size == 0) {
+    fail("moe_intermediate_size", "must be at least 1 where there are routed experts");
+  }
+  if (good({"num_experts_per_tok"}) && m.num_experts_per_tok == 0) {
+    fail("num_experts_per_tok", "must be at least 1 where there are routed experts");
+  }
+  if (!good({"n_group"})) return;
+  if (E % m.n_group != 0) {
+    fail("n_group", StrCat("must divide n_routed_experts (", E, "), found ", m.n_group));
+    return;
+  }
+  const int64_t experts_of_group = E / m.n_group;
+  if (m.n_group > 1 && experts_of_group < 2) {
+    fail("n_group", StrCat(m.n_group, " groups leave ", experts_of_group,
+                           " expert in each; a group's score is the sum of its two best, so it needs 2"));
+  }
+  if (!good({"topk_group"})) return;
+  if (m.topk_group > m.n_group) {
+    fail("topk_group", StrCat("must be at most n_group (", m.n_group, "), found ", m.topk_group));
+  } else if (good({"num_experts_per_tok"}) && m.num_experts_per_tok > m.topk_group * experts_of_group) {
+    fail("num_experts_per_tok",
+         StrCat(m.num_experts_per_tok, " experts per token, but ", m.topk_group, " of ", m.n_group,
+                " groups of ", experts_of_group, " offer ", m.topk_group * experts_of_group));
+  }
+}
+
+void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& issues) {
+  const auto good = [&](std::initializer_list<const char*> paths) {
+    return std::all_of(paths.begin(), paths.end(), [&](const char* path) { return places.IsGood(path); });
+  };
+  const auto fail = [&](const std::string& path, const std::string& message) {
+    issues.Add(places.Of(path), path, message);
+  };
+  const size_t issues_before = issues.size();
+  ValidateModel(
+      config.model, [&](const std::string& field) { return places.IsGood("model." + field); },
+      [&](const std::string& field, const std::string& message) { fail("model." + field, message); });
+  const bool model_read = std::none_of(places.bad.begin(), places.bad.end(),
+                                       [](const std::string& path) { return path.starts_with("model."); });
+  if (issues.size() == issues_before && model_read && !ParametersAreCountable(config.model)) {
+    fail("model", "has more than 2^62 parameters");
+  }
+
+  const TrainConfig& t = config.train;
+  const bool batch_good = good({"train.global_batch_size"});
+  if (good({"train.sequence_length", "model.max_position_embeddings"}) &&
+      t.sequence_length > config.model.max_position_embeddings) {
+    fail("train.sequence_length",
+         StrCat("must be at most model.max_position_embeddings (", config.model.max_position_embeddings,
+                "), found ", t.sequence_length));
+  }
+  if (batch_good && good({"train.micro_batch_size"})) {
+    const std::string odd = IndivisibleBatches(t.global_batch_size, t.micro_batch_size);
+    if (!odd.empty()) {
+      fail("train.global_batch_size",
+           StrCat("must be a multiple of train.micro_batch_size (", t.micro_batch_size, "), found ", odd));
+    }
+  }
+  if (batch_good && good({"train.steps", "train.sequence_length"}) &&
+      static_cast<double>(t.steps) * static_cast<double>(t.sequence_length) *
+              LargestScheduleValue(t.global_batch_size) >
+          kMaxTokens) {
+    fail("train.steps", "the run would see more than 2^60 tokens");
+  }
+  if (good({"train.eval_every_steps", "data.validation"}) && t.eval_every_steps > 0 &&
+      config.data.validation.empty()) {
+    fail("train.eval_every_steps", "needs data.validation");
+  }
+  const int64_t ep = config.parallel.ep, experts = config.model.n_routed_experts;
+  if (good({"parallel.ep", "model.n_routed_experts"}) && ep > 1 && (experts == 0 || experts % ep != 0)) {
+    fail("parallel.ep", StrCat("must divide model.n_routed_experts (", experts, "), found ", ep));
+  }
+  if (good({"parallel.pp", "model.num_hidden_layers"}) &&
+      config.parallel.pp > config.model.num_hidden_layers) {
+    fail("parallel.pp",
+         StrCat(config.parallel.pp, " pipeline stages for ", config.model.num_hidden_layers, " layers"));
+  }
+  const double factor = config.ep.ragged_buffer_factor;
+  if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor < 1) {
+    fail("ep.ragged_buffer_factor", StrCat("must be -1 or at least 1, found ", FormatNumber(factor)));
+  }
+}
+
+void ValidateLayout(const Config& config, int world, const ConfigPlaces& places, Issues& issues) {
+  const auto fail = [&](const std::string& path, const std::string& message) {
+    issues.Add(places.Of(path), path, message);
+  };
+  const ParallelConfig& p = config.parallel;
+  if (world % p.pp != 0) {
+    fail("parallel.pp", StrCat("must divide the number of ranks (", world, "), found ", p.pp));
+    return;  // then there is no dp
+  }
+  const int64_t dp = world / p.pp;
+  if (p.ep > 0 && dp % p.ep != 0) {
+    fail("parallel.ep", StrCat("must divide the data-parallel ranks (", world, " ranks / pp ", p.pp, " = ",
+                               dp, "), found ", p.ep));
+  }
+  const int64_t sequences = dp * config.train.micro_batch_size;
+  const std::string odd = IndivisibleBatches(config.train.global_batch_size, sequences);
+  if (!odd.empty()) {
+    fail("train.global_batch_size",
+         StrCat("must be a multiple of micro_batch_size x data-parallel ranks (",
+                config.train.micro_batch_size, " x ", dp, " = ", sequences, "), found ", odd));
+  }
+}
+
+}  // namespace yardmaster
