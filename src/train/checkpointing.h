@@ -7,7 +7,7 @@
 #include <string>
 
 #include "src/base/agreement.h"
-#include "src/config/config.h"
+#include "src/config/reader.h"
 #include "src/train/engine.h"
 #include "src/train/resume.h"
 
@@ -28,7 +28,7 @@ bool SaveRun(Engine& engine, Agreement& agreement, const TrainerState& state, co
 
 // Loads the weights of the newest valid checkpoint of a run for evaluation or sampling.
 struct LoadedRun {
-  Config config;
+  LoadedConfig loaded;
   TrainerState state;
   std::string path;
 };

@@ -25,8 +25,10 @@ Tensor StateField(const Tensor& state, size_t offset, DType dtype) {
 
 }  // namespace
 
-Engine::Engine(const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device, const std::vector<ArenaSize>& sizes)
-    : config_(config),
+Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device,
+               const std::vector<ArenaSize>& sizes)
+    : mode_(mode),
+      config_(config),
       groups_(groups),
       device_(device),
       stream_(device),
@@ -46,11 +48,13 @@ Engine::Engine(const Config& config, const Groups& groups, Dispatcher* dispatche
   }
   const TrainConfig& train = config_.train;
   model_ = MakeModel(config_.model, {types_, train.sequence_length}, dispatcher);
-  AllocateParameters(model_->registry().list(), types_, weights_, &gradients_);
+  AllocateParameters(model_->registry().list(), types_, weights_, mode == EngineMode::kTraining ? &gradients_ : nullptr);
   model_->Allocate(weights_, *device_);
-  optimizer_ = std::make_unique<Optimizer>(config_.optimizer, config_.parallel.zero, model_->registry(), types_,
-                                           OptimizerGroups{groups.world, groups.dp, groups.edp});
-  optimizer_->Allocate(optimizer_arena_, stream_);
+  if (mode == EngineMode::kTraining) {
+    optimizer_ = std::make_unique<Optimizer>(config_.optimizer, config_.parallel.zero, model_->registry(), types_,
+                                             OptimizerGroups{groups.world, groups.dp, groups.edp});
+    optimizer_->Allocate(optimizer_arena_, stream_);
+  }
 
   const int64_t largest_batch = static_cast<int64_t>(LargestScheduleValue(train.global_batch_size));
   max_micro_batches_ = largest_batch / (train.micro_batch_size * groups_.dp->size());
@@ -74,10 +78,10 @@ Engine::Engine(const Config& config, const Groups& groups, Dispatcher* dispatche
   CopyStruct(stream_, bias_speed_, &speed, sizeof(speed));
 }
 
-std::vector<ArenaSize> Engine::Plan(const Config& config, const Groups& groups, Dispatcher* dispatcher) {
+std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher) {
   const std::unique_ptr<Device> dry = MakeDryDevice();
-  Engine engine(config, groups, dispatcher, dry.get(), {});
-  engine.Step(engine.max_micro_batches_, engine.max_micro_batches_ * engine.micro_batch_tokens() * groups.dp->size());
+  Engine engine(mode, config, groups, dispatcher, dry.get(), {});
+  if (mode == EngineMode::kTraining) engine.Step(engine.max_micro_batches_, engine.max_micro_batches_ * engine.micro_batch_tokens() * groups.dp->size());
   double loss = 0;
   int64_t valid = 0;
   engine.Evaluate(engine.max_micro_batches_, &loss, &valid);
@@ -171,9 +175,16 @@ std::vector<StateTensor> Engine::SavedState() const {
 }
 
 std::vector<StateTensor> Engine::LoadedState() const {
+  if (mode_ == EngineMode::kInference) return model_->registry().State();
   std::vector<StateTensor> state = optimizer_->LoadedState();
   for (const auto& b : model_->registry().buffers()) state.push_back({b->name, b->value, b->spec});
   return state;
+}
+
+void Engine::AfterLoad() {
+  for (const auto& p : model_->registry().parameters()) {
+    if (p->value.data() != p->master.data()) Copy(stream_, p->master, p->value);
+  }
 }
 
 std::vector<ArenaSize> Engine::HighWater() const {

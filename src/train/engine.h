@@ -48,13 +48,16 @@ struct StepReport {
   int64_t valid = 0;                       // counted tokens of this rank
 };
 
+enum class EngineMode { kTraining, kInference };  // inference: no gradients, no optimizer state
+
 class Engine {
  public:
   // `sizes` as returned by Plan; empty: arenas only measure (dry device).
-  Engine(const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device, const std::vector<ArenaSize>& sizes);
+  Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device,
+         const std::vector<ArenaSize>& sizes);
 
   // The bytes of every arena for training steps and evaluations of this config: the same code on the dry device.
-  static std::vector<ArenaSize> Plan(const Config& config, const Groups& groups, Dispatcher* dispatcher);
+  static std::vector<ArenaSize> Plan(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher);
 
   void Initialise(uint64_t seed);                       // a fresh run
   void Stage(const HostBatch& batch);                   // host -> device, before Step or Evaluate
@@ -69,6 +72,7 @@ class Engine {
   void SetCounters(int64_t step, int64_t tokens, int64_t skipped);  // on resume
   std::vector<StateTensor> SavedState() const;          // what this rank writes
   std::vector<StateTensor> LoadedState() const;         // what this rank needs back
+  void AfterLoad();                                     // masters were loaded: computes what follows from them
   std::vector<ArenaSize> HighWater() const;
   Registry registry() { return model_->registry(); }
   Device& device() { return *device_; }
@@ -79,6 +83,7 @@ class Engine {
  private:
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
 
+  EngineMode mode_;
   Config config_;
   Groups groups_;
   Device* device_;
@@ -86,7 +91,7 @@ class Engine {
   ComputeTypes types_;
   Arena weights_, gradients_, optimizer_arena_, saved_, work_, step_;
   std::unique_ptr<Model> model_;
-  std::unique_ptr<Optimizer> optimizer_;
+  std::unique_ptr<Optimizer> optimizer_;  // null in inference
   std::vector<MicroBatch> in_flight_{1};  // as many as the schedule has between forward and backward
   int64_t max_micro_batches_ = 0;
   Tensor tokens_, targets_, positions_, document_start_;  // int32 [max_micro_batches, T]

@@ -6,13 +6,14 @@
 #include <string>
 
 #include "src/comm/mpi/mpi_world.h"
-#include "src/config/config.h"
+#include "src/config/reader.h"
 
 namespace yardmaster {
 
 struct TrainOptions {
-  Config config;
+  LoadedConfig loaded;
   std::string config_yaml;      // the resolved config as text: goes into checkpoints
+  std::string build;            // version and commit, for the console and checkpoints
   bool accept_changes = false;  // resume although settings or data changed
 };
 

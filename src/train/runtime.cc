@@ -1,0 +1,63 @@
+#include "src/train/runtime.h"
+
+#include <algorithm>
+#include <thread>
+
+#include "src/base/strings.h"
+#include "src/comm/ep/local_dispatcher.h"
+#include "src/config/validate.h"
+
+namespace yardmaster {
+namespace {
+
+// parallel.ep = 0 (auto): the largest divisor of dp up to 2 that also divides the experts.
+int64_t ResolveEp(const Config& config, int64_t world) {
+  if (config.parallel.ep > 0) return config.parallel.ep;
+  const int64_t dp = world / config.parallel.pp;
+  return dp % 2 == 0 && config.model.n_routed_experts % 2 == 0 ? 2 : 1;
+}
+
+void CheckLayout(const LoadedConfig& loaded, int world) {
+  Issues issues;
+  ValidateLayout(loaded.config, world, loaded.places, issues);
+  issues.ThrowIfAny();
+}
+
+Mesh MakeMesh(const LoadedConfig& loaded, int world) {
+  CheckLayout(loaded, world);
+  return Mesh(world, loaded.config.parallel.pp, ResolveEp(loaded.config, world));
+}
+
+
+}  // namespace
+
+Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
+    : world_(world), mesh_(MakeMesh(loaded, world ? world->size() : 1)) {
+  const Config& config = loaded.config;
+  if (config.runtime.device == "auto") {
+    device_reason_ = YM_HAVE_CUDA ? "the cuda device does not train in this version" : "built without CUDA";
+  } else {
+    device_reason_ = "runtime.device: " + config.runtime.device;
+  }
+  const int local_size = world ? world->local_size() : 1;
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  CpuOptions options;
+  options.threads = config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads) : std::max(1, cores / local_size);
+  device_ = MakeCpuDevice(options);
+
+  if (!world) {
+    agreement_ = std::make_unique<SingleProcess>();
+    stage_ = MakeSelfCommunicator("stage");
+    dp_ = MakeSelfCommunicator("dp");
+    edp_ = MakeSelfCommunicator("edp");
+  } else {
+    const int64_t rank = world->rank();
+    agreement_ = world->MakeAgreement();
+    stage_ = world->Group(mesh_.DpGroup(rank), "stage");
+    dp_ = world->Group(mesh_.DpGroup(rank), "dp");
+    edp_ = world->Group(mesh_.EdpGroup(rank), "edp");
+  }
+  dispatcher_ = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+}
+
+}  // namespace yardmaster

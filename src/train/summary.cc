@@ -1,0 +1,63 @@
+#include "src/train/summary.h"
+
+#include "src/base/strings.h"
+#include "src/config/parameters.h"
+#include "src/config/schedule.h"
+#include "src/data/dataset_info.h"
+
+namespace yardmaster {
+namespace {
+
+std::string Row(const char* label, const std::string& text) { return StrFormat("  %-12s %s\n", label, text.c_str()); }
+
+std::string Batch(const Schedule& batch) {
+  const ScheduleSegment& first = batch.segments.front();
+  std::string out = StrFormat("%.0f sequences", first.from);
+  if (!IsConstantSchedule(batch)) out += StrFormat(" at first, %.0f at most", LargestScheduleValue(batch));
+  return out;
+}
+
+}  // namespace
+
+std::string StartSummary(const Config& c, Runtime& runtime) {
+  const Mesh& mesh = runtime.mesh();
+  const ParameterCounts counts = CountParameters(c.model);
+  const FlopsPerToken flops = CountFlopsPerToken(c.model, c.train.sequence_length);
+  std::string out;
+  out += Row("device", StrCat(runtime.device().description(), " (", runtime.device_reason(), ")"));
+  out += Row("layout", StrCat(runtime.size(), runtime.size() == 1 ? " rank" : " ranks", " = dp ", mesh.dp(), " x pp ", mesh.pp(), ", ep ",
+                              mesh.ep(), ", zero ", c.parallel.zero));
+  out += Row("precision", StrCat("weights, activations, gradients ", c.precision.compute, "; moments ", c.optimizer.moments));
+  out += Row("model", StrCat(c.model.model_type, ", ", c.model.num_hidden_layers, " layers (", c.model.first_k_dense_replace, " dense), ",
+                             c.model.n_routed_experts, " experts, top-", c.model.num_experts_per_tok, ", ", c.model.n_shared_experts, " shared"));
+  out += Row("parameters", StrCat(HumanCount(static_cast<double>(counts.total())), " in all, ", HumanCount(static_cast<double>(counts.active())),
+                                  " active for a token"));
+  out += Row("FLOPs", StrCat(HumanCount(flops.total()), " a token: ", FlopsFormula(c.model, c.train.sequence_length)));
+  out += Row("batch", StrCat(Batch(c.train.global_batch_size), " of ", c.train.sequence_length, " tokens, micro-batches of ",
+                             c.train.micro_batch_size, " on a rank"));
+  return out;
+}
+
+std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual) {
+  std::string out = StrFormat("  %-12s %14s %14s\n", "memory", "planned", actual.empty() ? "" : "used");
+  size_t planned_sum = 0, actual_sum = 0;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    out += StrFormat("  %-12s %14s %14s\n", planned[i].name.c_str(), HumanBytes(static_cast<double>(planned[i].bytes)).c_str(),
+                     actual.empty() ? "" : HumanBytes(static_cast<double>(actual[i].bytes)).c_str());
+    planned_sum += planned[i].bytes;
+    if (!actual.empty()) actual_sum += actual[i].bytes;
+  }
+  return out + StrFormat("  %-12s %14s %14s\n", "in all", HumanBytes(static_cast<double>(planned_sum)).c_str(),
+                         actual.empty() ? "" : HumanBytes(static_cast<double>(actual_sum)).c_str());
+}
+
+std::string BarsLine(const std::string& validation_prefix, double loss) {
+  const std::optional<DatasetInfo> info = FindDatasetInfo(validation_prefix);
+  if (!info) return "";
+  const auto bar = [&](const char* name, double nats) {
+    return StrFormat("  %-34s %7.4f nats per token: %s\n", name, nats, loss < nats ? "passed" : "not passed");
+  };
+  return bar("byte bigram table (held-out part)", info->bigram_nats) + bar("byte trigram table (held-out part)", info->trigram_nats);
+}
+
+}  // namespace yardmaster

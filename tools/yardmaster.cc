@@ -1,0 +1,184 @@
+// The command line: parses, calls one function of src/train, src/data or src/config per command, and turns errors into
+// one message and an exit code (src/base/error.h).
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "src/base/error.h"
+#include "src/base/log.h"
+#include "src/base/strings.h"
+#include "src/comm/agree.h"
+#include "src/comm/mpi/mpi_world.h"
+#include "src/config/printer.h"
+#include "src/config/reader.h"
+
+#include "src/data/tokenize.h"
+#include "src/train/evaluate_run.h"
+#include "src/train/loop.h"
+#include "src/train/parity.h"
+#include "src/train/sample.h"
+#include "src/train/validate_report.h"
+#include "tools/bazel/version_info.h"
+
+namespace yardmaster {
+namespace {
+
+bool LaunchedByMpirun() { return std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMI_SIZE") || std::getenv("PMIX_RANK"); }
+
+// auto: colour on a terminal, never under mpirun (which makes pipes of terminals) or when NO_COLOR is set.
+bool UseColor(const std::string& wanted) {
+  if (wanted != "auto") return wanted == "always";
+  return !LaunchedByMpirun() && ::isatty(STDOUT_FILENO) && !std::getenv("NO_COLOR");
+}
+
+// Runs `command`; an error becomes one message and its exit code. An error that all ranks threw alike (AgreedError) is told
+// once; any other ends the whole job, so that no rank waits for one that is gone.
+int Guarded(MpiWorld* world, const std::function<int()>& command) {
+  ExitCode code = ExitCode::kInternal;
+  try {
+    const int result = command();
+    FlushLog();
+    return result;
+  } catch (const AgreedError& e) {
+    if (!world || world->rank() == 0) LogError(e.what());
+    FlushLog();
+    return static_cast<int>(e.code());
+  } catch (const Error& e) {
+    code = e.code();
+    LogError(e.what());
+  } catch (const std::bad_alloc&) {
+    LogError("out of memory\n  hint: a smaller train.micro_batch_size or model; the memory table shows what a step needs");
+  } catch (const std::exception& e) {
+    LogError(StrCat("internal error: ", e.what(), "\n  hint: this is a bug in Yardmaster ", YardmasterVersion(), " (", YardmasterCommit(), ")"));
+  }
+  FlushLog();
+  if (world && world->size() > 1) world->Abort(code);
+  return static_cast<int>(code);
+}
+
+struct CommonOptions {
+  std::string config_path, color = "auto";
+  std::vector<std::string> set;
+  void AddConfig(CLI::App* app) {
+    app->add_option("CONFIG", config_path, "YAML file (docs/config_reference.md)")->required();
+    app->add_option("--set", set, "override a setting: --set train.steps=100")->type_name("KEY=VALUE")->allow_extra_args(false);
+  }
+};
+
+int RunTrain(const CommonOptions& common, bool print_config, bool accept_changes) {
+  const LoadedConfig loaded = LoadConfig(common.config_path, common.set);
+  if (print_config) {
+    std::fputs(PrintConfig(loaded.config).c_str(), stdout);
+    return 0;
+  }
+  const std::string color = common.color == "auto" ? loaded.config.logging.color : common.color;
+  const TrainOptions options{loaded, PrintConfig(loaded.config), StrCat(YardmasterVersion(), " (", YardmasterCommit(), ")"), accept_changes};
+  if (!MpiWorld::Launched()) {
+    InitLog({0, UseColor(color)});
+    return Train(options, nullptr);
+  }
+  MpiWorld world;
+  InitLog({world.rank(), UseColor(color)});
+  return Guarded(&world, [&] { return Train(options, &world); });
+}
+
+}  // namespace
+
+int RunCommandLine(int argc, char** argv) {
+  CLI::App app{"Yardmaster trains dropless Mixture-of-Experts language models."};
+  app.name("yardmaster");
+  app.require_subcommand(1);
+  app.set_version_flag("--version", StrCat("yardmaster ", YardmasterVersion(), " (", YardmasterCommit(), ")\n", YardmasterCudaStatus()));
+  app.failure_message(CLI::FailureMessage::simple);
+  std::function<int()> command;
+
+  CommonOptions common;
+  bool print_config = false, accept_changes = false;
+  CLI::App* train = app.add_subcommand("train", "train, or resume, the run that CONFIG describes");
+  common.AddConfig(train);
+  train->add_flag("--print-config", print_config, "print the resolved config and stop");
+  train->add_flag("--accept-changes", accept_changes, "resume although settings or data differ from the checkpoint's");
+  train->add_option("--color", common.color, "auto, always or never")->check(CLI::IsMember({"auto", "always", "never"}));
+  train->callback([&] { command = [&] { return RunTrain(common, print_config, accept_changes); }; });
+
+  CLI::App* validate = app.add_subcommand("validate", "check CONFIG and say what it describes, without running it");
+  common.AddConfig(validate);
+  validate->add_flag("--print-config", print_config, "print the resolved config");
+  validate->callback([&] {
+    command = [&] {
+      const LoadedConfig loaded = LoadConfig(common.config_path, common.set);
+      if (print_config) {
+        std::fputs(PrintConfig(loaded.config).c_str(), stdout);
+        return 0;
+      }
+      std::fputs(ValidateReport(common.config_path, loaded.config).c_str(), stdout);
+      return 0;
+    };
+  });
+
+  TokenizeOptions tokenize_options;
+  CLI::App* tokenize = app.add_subcommand("tokenize", "make a byte-level data set (.bin/.idx) of files and directories");
+  tokenize->add_option("PATH", tokenize_options.paths, "files, or directories with all files below them");
+  tokenize->add_option("--file-list", tokenize_options.file_list, "a file with one path a line");
+  tokenize->add_option("--out", tokenize_options.out_prefix, "writes OUT.train.*, OUT.heldout.*, OUT.json")->required();
+  tokenize->add_option("--heldout-fraction", tokenize_options.heldout_fraction, "share of the documents")->capture_default_str();
+  tokenize->callback([&] {
+    command = [&] {
+      std::fputs(TokenizeReport(Tokenize(tokenize_options)).c_str(), stdout);
+      return 0;
+    };
+  });
+
+  SampleOptions sample_options;
+  CLI::App* sample = app.add_subcommand("sample", "continue a text with the model of a run");
+  sample->add_option("RUN_DIR", sample_options.run_dir, "directory of a run")->required();
+  sample->add_option("--prompt", sample_options.prompt, "text to continue")->required();
+  sample->add_option("--tokens", sample_options.tokens, "how many tokens")->capture_default_str();
+  sample->add_option("--temperature", sample_options.temperature, "0: always the likeliest token")->capture_default_str();
+  sample->add_option("--seed", sample_options.seed, "of the draws")->capture_default_str();
+  sample->callback([&] { command = [&] { return RunSample(sample_options); }; });
+
+  EvaluateRunOptions evaluate_options;
+  CLI::App* evaluate = app.add_subcommand("evaluate", "validation loss of a run's newest checkpoint");
+  evaluate->add_option("RUN_DIR", evaluate_options.run_dir, "directory of a run")->required();
+  evaluate->add_option("--data", evaluate_options.data, "path prefix of .bin/.idx instead of the run's validation data");
+  evaluate->add_flag("--zero-routed-experts", evaluate_options.zero_routed_experts, "ablation: without the routed experts' output");
+  evaluate->callback([&] { command = [&] { return RunEvaluate(evaluate_options); }; });
+
+  ParityOptions parity_options;
+  CLI::App* parity = app.add_subcommand("parity", "compare with a Hugging Face checkpoint and its expected outputs");
+  parity->add_option("--hf", parity_options.hf_dir, "directory with config.json, safetensors, expected.safetensors")->required();
+  parity->add_option("--out", parity_options.out, "safetensors file to write")->required();
+  parity->add_option("--device", parity_options.device, "cpu or cuda")->capture_default_str();
+  parity->add_option("--precision", parity_options.precision, "fp32 or fp64 on cpu; fp32 or bf16 on cuda")->capture_default_str();
+  parity->add_option("--steps", parity_options.steps, "AdamW steps")->capture_default_str();
+  parity->add_option("--route-from", parity_options.route_from, "take the chosen experts from this file");
+  parity->callback([&] { command = [&] { return RunParity(parity_options); }; });
+
+  CLI::App* reference = app.add_subcommand("config-reference", "print docs/config_reference.md");
+  reference->callback([&] {
+    command = [] {
+      std::fputs(ConfigReferenceMarkdown().c_str(), stdout);
+      return 0;
+    };
+  });
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    const int code = app.exit(e);
+    return code == 0 ? 0 : static_cast<int>(ExitCode::kConfig);
+  }
+  if (!train->parsed()) InitLog({0, UseColor("auto")});
+  return Guarded(nullptr, command);
+}
+
+}  // namespace yardmaster
+
+int main(int argc, char** argv) { return yardmaster::RunCommandLine(argc, argv); }
