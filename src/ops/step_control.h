@@ -23,6 +23,9 @@ struct DeviceSchedule {
   double from[kMaxSegments] = {}, to[kMaxSegments] = {};
 };
 
+// The value at `tokens`; beyond the last segment its end value.
+double DeviceScheduleValue(const DeviceSchedule& schedule, int64_t tokens);
+
 // One per run, in device memory; checkpointed (step, tokens, skipped). The rest is written anew by each step.
 struct StepState {
   int64_t step = 0;           // updates applied

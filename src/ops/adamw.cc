@@ -1,0 +1,28 @@
+#include "src/ops/adamw.h"
+
+#include "src/ops/cpu/adamw_cpu.h"
+#include "src/ops/op_args.h"
+#include "src/ops/step_control.h"
+
+namespace yardmaster {
+
+void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, const AdamWHyper& hyper, const Tensor& state) {
+  const OpArgs check(stream, "AdamWMulti");
+  check.Contiguous("state", state, DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
+  for (const AdamWTensor& t : tensors) {
+    const DType type = check.ComputeType("master", t.master);
+    const Shape& shape = t.master.shape();
+    check.Contiguous("master", t.master, type, shape);
+    check.Contiguous("grad", t.grad, check.ComputeType("grad", t.grad), shape);
+    check.Contiguous("m", t.m, t.m.dtype(), shape);
+    check.Contiguous("v", t.v, t.m.dtype(), shape);
+    YM_CHECK(t.m.dtype() == DType::kBF16 || t.m.dtype() == DType::kF32 || t.m.dtype() == DType::kF64,
+             "AdamWMulti: moments are ", DTypeName(t.m.dtype()));
+    if (t.weight.defined()) check.Contiguous("weight", t.weight, t.weight.dtype(), shape);
+  }
+  if (stream.dry()) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::AdamWMulti(stream, tensors, hyper, state);
+  check.NoImplementation();
+}
+
+}  // namespace yardmaster

@@ -1,0 +1,84 @@
+#include "src/ops/step_control.h"
+
+#include <cmath>
+
+#include "src/config/schedule_config.h"
+#include "src/ops/cpu/step_control_cpu.h"
+#include "src/ops/op_args.h"
+
+namespace yardmaster {
+namespace {
+
+template <class S>
+Shape BytesOf() {
+  return {static_cast<int64_t>(sizeof(S))};
+}
+
+}  // namespace
+
+double DeviceScheduleValue(const DeviceSchedule& s, int64_t tokens) {
+  YM_CHECK(0 < s.num_segments && s.num_segments <= DeviceSchedule::kMaxSegments, "a schedule of ", s.num_segments, " segments");
+  int64_t begin = 0;
+  for (int i = 0; i < s.num_segments; ++i) {
+    if (tokens < s.until_tokens[i]) {
+      const double fraction = static_cast<double>(tokens - begin) / static_cast<double>(s.until_tokens[i] - begin);
+      switch (static_cast<SegmentKind>(s.kind[i])) {
+        case SegmentKind::kConstant: return s.from[i];
+        case SegmentKind::kLinear: return s.from[i] + (s.to[i] - s.from[i]) * fraction;
+        case SegmentKind::kCosine: return s.to[i] + (s.from[i] - s.to[i]) * 0.5 * (1 + std::cos(3.14159265358979323846 * fraction));
+      }
+    }
+    begin = s.until_tokens[i];
+  }
+  return s.to[s.num_segments - 1];
+}
+
+int64_t NumNormChunks(const Shape& shape) {
+  if (shape.rank() == 0 || shape.elements() == 0) return 0;
+  const int64_t matrices = shape.rank() == 3 ? shape[0] : 1;
+  const int64_t rows = shape.elements() / shape[-1] / matrices;
+  return matrices * ((rows + cpu::kNormChunkRows - 1) / cpu::kNormChunkRows);
+}
+
+void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials) {
+  const OpArgs check(stream, "SumSquares");
+  check.Contiguous("x", x, check.ComputeType("x", x), x.shape());
+  check.Contiguous("partials", partials, DType::kF64, {NumNormChunks(x.shape())});
+  if (stream.dry() || x.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::SumSquares(stream, x, partials);
+  check.NoImplementation();
+}
+
+void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
+  const OpArgs check(stream, "JudgeStep");
+  check.Rank("partials", g.partials, 1);
+  check.Contiguous("partials", g.partials, DType::kF64, g.partials.shape());
+  check.Contiguous("loss_sum", g.loss_sum, DType::kF64, {1});
+  check.Contiguous("learning_rate", g.learning_rate, DType::kU8, BytesOf<DeviceSchedule>());
+  check.Contiguous("bias_speed", g.bias_speed, DType::kU8, BytesOf<DeviceSchedule>());
+  check.Contiguous("state", g.state, DType::kU8, BytesOf<StepState>());
+  if (stream.dry()) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::JudgeStep(g);
+  check.NoImplementation();
+}
+
+void FinishStep(const Stream& stream, int64_t tokens_of_step, const Tensor& state) {
+  const OpArgs check(stream, "FinishStep");
+  check.Contiguous("state", state, DType::kU8, BytesOf<StepState>());
+  if (stream.dry()) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::FinishStep(tokens_of_step, state);
+  check.NoImplementation();
+}
+
+void RouterBiasUpdate(const Stream& stream, const Tensor& counts, const Tensor& state, const Tensor& bias) {
+  const OpArgs check(stream, "RouterBiasUpdate");
+  check.Rank("counts", counts, 1);
+  check.Contiguous("counts", counts, DType::kI64, counts.shape());
+  check.Contiguous("bias", bias, check.ComputeType("bias", bias), counts.shape());
+  check.Contiguous("state", state, DType::kU8, BytesOf<StepState>());
+  if (stream.dry()) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBiasUpdate(counts, state, bias);
+  check.NoImplementation();
+}
+
+}  // namespace yardmaster
