@@ -1,0 +1,125 @@
+#include "src/train/loop.h"
+
+#include <algorithm>
+
+#include "src/base/error.h"
+#include "tests/catch.h"
+#include "tests/train/small_run.h"
+
+namespace yardmaster::testing {
+namespace {
+
+std::string FailureOf(const TrainOptions& options, ExitCode* code) {
+  try {
+    Train(options, nullptr);
+  } catch (const Error& e) {
+    *code = e.code();
+    return e.what();
+  }
+  return "";
+}
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST_CASE("the same run twice, and a run stopped half-way and resumed, are bit-identical") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  REQUIRE(Train(SmallRun(temp.path(), "straight"), nullptr) == 0);
+  REQUIRE(Train(SmallRun(temp.path(), "again"), nullptr) == 0);
+  REQUIRE(Train(SmallRun(temp.path(), "halves", {"train.stop_at_step=6"}), nullptr) == 0);
+  REQUIRE(MetricsLines(temp.path(), "halves").size() == 7);  // six steps and a validation
+  REQUIRE(Train(SmallRun(temp.path(), "halves"), nullptr) == 0);
+
+  const std::vector<std::string> straight = MetricsLines(temp.path(), "straight");
+  REQUIRE(straight.size() == 13);  // twelve steps and the last validation
+  for (const char* other : {"again", "halves"}) {
+    std::vector<std::string> lines = MetricsLines(temp.path(), other);
+    std::erase_if(lines, [](const std::string& line) { return Contains(line, "\"step\":6,") && Contains(line, "val_loss"); });
+    REQUIRE(lines.size() == straight.size());
+    for (size_t i = 0; i < lines.size(); ++i) CHECK(WithoutTimes(lines[i]) == WithoutTimes(straight[i]));
+    CHECK(ShardBytes(temp.path(), other, 12) == ShardBytes(temp.path(), "straight", 12));
+  }
+}
+
+TEST_CASE("resuming behind the last checkpoint cuts metrics back: each step once") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  REQUIRE(Train(SmallRun(temp.path(), "run", {"checkpoint.every_steps=5", "checkpoint.save_at_end=false", "train.stop_at_step=8"}), nullptr) == 0);
+  REQUIRE(Train(SmallRun(temp.path(), "run"), nullptr) == 0);  // goes on from step 5
+  std::vector<int> seen(13, 0);
+  for (const std::string& line : MetricsLines(temp.path(), "run")) {
+    if (Contains(line, "\"loss\"")) ++seen[static_cast<size_t>(std::stoi(line.substr(line.find(':') + 1)))];
+  }
+  for (size_t step = 1; step <= 12; ++step) CHECK(seen[step] == 1);
+}
+
+TEST_CASE("training learns, and evaluation without the routed experts is worse") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  REQUIRE(Train(SmallRun(temp.path(), "run", {"train.steps=60"}), nullptr) == 0);
+  const std::vector<std::string> lines = MetricsLines(temp.path(), "run");
+  const auto loss = [](const std::string& line) { return std::stod(line.substr(line.find("loss\":") + 6)); };
+  CHECK(loss(lines.front()) > 5.0);
+  CHECK(loss(lines.back()) < 3.0);  // the validation
+}
+
+TEST_CASE("resume refuses changed settings and changed data by name") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  REQUIRE(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=2"}), nullptr) == 0);
+  ExitCode code = ExitCode::kOk;
+  std::string message = FailureOf(SmallRun(temp.path(), "run", {"optimizer.beta2=0.9", "model.routed_scaling_factor=2"}), &code);
+  CHECK(code == ExitCode::kCheckpoint);
+  CHECK(Contains(message, "optimizer.beta2: 0.95 in the checkpoint, 0.9 now"));
+  CHECK(Contains(message, "model.routed_scaling_factor"));
+  CHECK(Contains(message, "--accept-changes"));
+
+  const std::string bin = temp.path() + "/text.train.bin";
+  std::string bytes = ReadFile(bin);
+  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
+  WriteFileAtomically(bin, bytes);
+  message = FailureOf(SmallRun(temp.path(), "run"), &code);
+  CHECK(code == ExitCode::kData);
+  CHECK(Contains(message, "text.train.bin"));
+
+  TrainOptions accepting = SmallRun(temp.path(), "run", {"train.stop_at_step=3"});
+  accepting.accept_changes = true;
+  CHECK(Train(accepting, nullptr) == 0);
+}
+
+TEST_CASE("a launch may change what does not change the numbers") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  REQUIRE(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=2"}), nullptr) == 0);
+  CHECK(Train(SmallRun(temp.path(), "run", {"train.steps=14", "logging.every_steps=5", "parallel.zero=0", "checkpoint.every_steps=3",
+                                            "train.eval_every_steps=2", "train.eval_sequences=3"}),
+              nullptr) == 0);
+}
+
+TEST_CASE("non-finite steps are skipped, leave every weight alone, and stop the run when they go on") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  ExitCode code = ExitCode::kOk;
+  const std::string message = FailureOf(
+      SmallRun(temp.path(), "run", {"schedule.learning_rate=1e30", "optimizer.clip_grad_norm=0", "train.steps=40", "checkpoint.every_steps=1", "checkpoint.keep_latest=0"}), &code);
+  CHECK(code == ExitCode::kInternal);
+  CHECK(Contains(message, "non-finite"));
+  const std::vector<std::string> lines = MetricsLines(temp.path(), "run");
+  size_t first_bad = 0;
+  while (first_bad < lines.size() && Contains(lines[first_bad], "\"verdict\":\"ok\"")) ++first_bad;
+  REQUIRE(first_bad < lines.size());
+  const auto step = static_cast<int64_t>(first_bad) + 1;  // the first skipped one
+  CHECK(ShardBytes(temp.path(), "run", step) == ShardBytes(temp.path(), "run", step - 1));
+  CHECK(ShardBytes(temp.path(), "run", step + 5) == ShardBytes(temp.path(), "run", step - 1));
+}
+
+TEST_CASE("a missing data set names the command that makes one; a second run in the same directory is refused") {
+  TempDir temp;
+  ExitCode code = ExitCode::kOk;
+  const std::string message = FailureOf(SmallRun(temp.path(), "run"), &code);
+  CHECK(code == ExitCode::kData);
+  CHECK(Contains(message, "yardmaster tokenize"));
+}
+
+}  // namespace
+}  // namespace yardmaster::testing
