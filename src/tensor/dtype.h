@@ -34,6 +34,13 @@ inline const char* DTypeName(DType t) {  // the names of safetensors
   return "?";
 }
 
+// False, and *dtype as it was, for a name that is not one of ours.
+inline bool DTypeFromName(const std::string& name, DType* dtype) {
+  for (const DType t : {DType::kU8, DType::kU16, DType::kI32, DType::kI64, DType::kBF16, DType::kF32, DType::kF64})
+    if (name == DTypeName(t)) return *dtype = t, true;
+  return false;
+}
+
 // Storage type of the CPU device for BF16; rounds to nearest even, keeps NaN.
 struct BFloat16 {
   uint16_t bits = 0;

@@ -28,14 +28,6 @@ uint64_t DTypeBits(const std::string& name) {
   return it == bits.end() ? 0 : it->second;
 }
 
-const DType* FindDType(const std::string& name) {
-  static const DType all[] = {DType::kU8,   DType::kU16, DType::kI32, DType::kI64,
-                              DType::kBF16, DType::kF32, DType::kF64};
-  for (const DType& t : all)
-    if (name == DTypeName(t)) return &t;
-  return nullptr;
-}
-
 // One entry as the JSON says it, before any check of its meaning.
 struct RawEntry {
   bool has_dtype = false, has_shape = false, has_offsets = false;
@@ -217,19 +209,19 @@ const SafetensorsFile::Entry& SafetensorsFile::Describe(const std::string& name)
 
 Tensor SafetensorsFile::Get(const std::string& name) const {
   const Entry& entry = Describe(name);
-  const DType* dtype = FindDType(entry.dtype);
-  if (dtype == nullptr)
+  DType dtype;
+  if (!DTypeFromName(entry.dtype, &dtype))
     throw Error(code_, StrCat("tensor '", name, "' has dtype ", entry.dtype, ", which cannot be read here"), path());
   if (entry.shape.size() > Shape::kMaxRank)
     throw Error(code_, StrCat("tensor '", name, "' has ", entry.shape.size(), " axes, at most ", Shape::kMaxRank,
                               " can be read here"), path());
   const Shape shape(entry.shape);
   const std::byte* data = file_.data() + entry.offset;
-  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(*dtype)) == 0)
-    return Tensor(const_cast<std::byte*>(data), *dtype, shape);
+  if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0)
+    return Tensor(const_cast<std::byte*>(data), dtype, shape);
   auto it = aligned_.find(name);
   if (it == aligned_.end()) {
-    it = aligned_.emplace(name, HostTensor(*dtype, shape)).first;
+    it = aligned_.emplace(name, HostTensor(dtype, shape)).first;
     std::memcpy(it->second.view().data(), data, entry.bytes);
   }
   return it->second.view();
