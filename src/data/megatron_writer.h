@@ -27,8 +27,8 @@ class IndexedDatasetWriter {
   // DataError for a token that the type cannot hold.
   void Append(const int32_t* tokens, int64_t count);
   void EndSequence();
-  // Ends the sequence too. A document without tokens is a DataError: the format's readers have no use for
-  // one.
+  // Ends the sequence too. A document without tokens is a DataError, unless EndSequence() gave it an
+  // empty sequence.
   void EndDocument();
 
   // Closes both files, synced, under temporary names. The last document must have ended.

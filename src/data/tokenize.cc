@@ -50,14 +50,16 @@ void AddDirectory(const std::string& root, std::vector<std::string>& files,
     const fs::path directory = pending.back();
     pending.pop_back();
     fs::directory_iterator entries(directory, error);
-    if (error) unreadable.push_back(StrCat(directory.string(), ": ", error.message()));
     for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
       std::error_code status_error;  // a link that leads nowhere is reported when it is read
       const bool link = entries->is_symlink(status_error);
-      const bool is_directory = entries->is_directory(status_error);
-      if (is_directory && !link) pending.push_back(entries->path());
-      if (!is_directory) files.push_back(entries->path().string());
+      if (entries->is_directory(status_error) && !link) {
+        pending.push_back(entries->path());
+      } else {  // a link to a directory too: it is reported, since what lies there may be meant
+        files.push_back(entries->path().string());
+      }
     }
+    if (error) unreadable.push_back(StrCat(directory.string(), ": ", error.message()));
   }
 }
 
@@ -89,7 +91,7 @@ std::vector<std::string> CollectFiles(const TokenizeOptions& options, std::vecto
 std::string WhyNotAFile(const std::string& path, const std::set<fs::path>& outputs) {
   std::error_code error;
   const fs::file_status status = fs::status(path, error);
-  if (!fs::exists(status)) return error ? error.message() : "no such file";
+  if (!fs::exists(status)) return error.message();
   if (!fs::is_regular_file(status)) return "is not a regular file";
   if (outputs.count(fs::weakly_canonical(path, error)) != 0) return "is an output of this command";
   return "";
