@@ -1,0 +1,159 @@
+// File: kernels/grouped_gemm/grouped_gemm_sm90.cu
+//
+// Launchers of the Hopper grouped GEMM. The kernel and its description: sm90_kernel.cuh.
+#include "kernels/common/tensor_map.h"
+#include "kernels/grouped_gemm/grouped_gemm.h"
+#include "kernels/grouped_gemm/sm90_kernel.cuh"
+#include "kernels/grouped_gemm/sm90_launch.h"
+
+namespace yardmaster {
+
+namespace sm90 {
+
+namespace {
+
+bool Aligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
+
+bool Valid(const GemmProblem& p) {
+  const GroupedGemmShape& s = p.shape;
+  return s.rows >= 0 && s.rows < (int64_t{1} << 31) - 2 * kTileM && s.experts >= 1 && s.experts <= kGroupedGemmMaxExperts &&
+         s.n > 0 && s.k > 0 && s.n % 8 == 0 && s.k % 8 == 0 && Aligned16(p.a) && Aligned16(p.b) && Aligned16(p.d) &&
+         p.offsets != nullptr;
+}
+
+struct Maps {
+  CUtensorMap a, b, d, d_prefetch;
+};
+
+cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
+  constexpr CUtensorMapDataType kBf16 = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const GroupedGemmShape& s = p.shape;
+  TensorMapDesc a, b, d, d_prefetch;
+  switch (p.op) {
+    case GemmOp::kForward:
+      a = RaggedRowsMap(p.a, kBf16, 2, s.rows, s.k, kTileK, 64);
+      b = DenseMap(p.b, kBf16, 2, s.experts, s.n, s.k, kTileK, kTileN / 2);
+      d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.n, 64, 16);
+      d_prefetch = d;
+      break;
+    case GemmOp::kDgrad:
+      a = RaggedRowsMap(p.a, kBf16, 2, s.rows, s.n, kTileK, 64);
+      b = DenseMap(p.b, kBf16, 2, s.experts, s.n, s.k, 64, kTileK);
+      d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.k, 64, 16);
+      d_prefetch = d;
+      break;
+    case GemmOp::kWgrad: {
+      a = RaggedRowsMap(p.a, kBf16, 2, s.rows, s.n, 64, kTileK);
+      b = RaggedRowsMap(p.b, kBf16, 2, s.rows, s.k, 64, kTileK);
+      const bool fp32 = p.output == GroupedGemmOutput::kFp32;
+      const CUtensorMapDataType type = fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : kBf16;
+      const int bytes = fp32 ? 4 : 2;
+      d = DenseMap(p.d, type, bytes, s.experts, s.n, s.k, 128 / bytes, 16);
+      d_prefetch = DenseMap(p.d, type, bytes, s.experts, s.n, s.k, 32, kTileM);
+      break;
+    }
+  }
+  if (const cudaError_t error = EncodeTensorMap(a, &maps->a); error != cudaSuccess) return error;
+  if (const cudaError_t error = EncodeTensorMap(b, &maps->b); error != cudaSuccess) return error;
+  if (const cudaError_t error = EncodeTensorMap(d, &maps->d); error != cudaSuccess) return error;
+  return EncodeTensorMap(d_prefetch, &maps->d_prefetch);
+}
+
+template <GemmOp kOp, bool kFp32, int kStages, int kStoreBuffers>
+cudaError_t Launch(const Maps& maps, const GemmParams& params, int clusters, cudaStream_t stream) {
+  constexpr int kBytes = SharedMemoryBytes(kStages, kStoreBuffers);
+  static_assert(kBytes <= kSharedMemoryLimit);
+  const auto kernel = GroupedGemmKernel<kOp, kFp32, kStages, kStoreBuffers>;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+      error != cudaSuccess) {
+    return error;
+  }
+  cudaLaunchAttribute cluster;
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {kClusterSize, 1, 1};
+  cudaLaunchConfig_t launch = {};
+  launch.gridDim = dim3(clusters * kClusterSize);
+  launch.blockDim = dim3(kThreads);
+  launch.dynamicSmemBytes = kBytes;
+  launch.stream = stream;
+  launch.attrs = &cluster;
+  launch.numAttrs = 1;
+  return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, maps.d_prefetch, params);
+}
+
+template <GemmOp kOp, bool kFp32>
+cudaError_t LaunchStages(const Maps& maps, const GemmParams& params, const GemmConfig& config, cudaStream_t stream) {
+  if (config.stages == 4 && config.store_buffers == 2) return Launch<kOp, kFp32, 4, 2>(maps, params, config.clusters, stream);
+  if (config.stages == 3 && config.store_buffers == 5) return Launch<kOp, kFp32, 3, 5>(maps, params, config.clusters, stream);
+  return cudaErrorInvalidValue;
+}
+
+int CeilDiv(int a, int b) { return (a + b - 1) / b; }
+
+}  // namespace
+
+cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cudaStream_t stream) {
+  if (!Valid(problem)) return cudaErrorInvalidValue;
+  const GroupedGemmShape& s = problem.shape;
+  if (s.rows == 0 && (problem.op != GemmOp::kWgrad || problem.accumulate)) return cudaSuccess;
+  Maps maps;
+  if (const cudaError_t error = EncodeMaps(problem, &maps); error != cudaSuccess) return error;
+  const bool wgrad = problem.op == GemmOp::kWgrad;
+  GemmParams params;
+  params.offsets = problem.offsets;
+  params.rows = static_cast<int>(s.rows);
+  params.m_extent = s.n;
+  params.n_extent = problem.op == GemmOp::kForward ? s.n : s.k;
+  params.fixed_k_blocks = CeilDiv(problem.op == GemmOp::kForward ? s.k : s.n, kTileK);
+  params.accumulate = problem.accumulate;
+  params.schedule.experts = s.experts;
+  params.schedule.n_tiles = CeilDiv(params.n_extent, kTileN);
+  params.schedule.fixed_m_tiles = wgrad ? CeilDiv(s.n, kTileM) : 0;
+  params.schedule.skip_empty = !wgrad || problem.accumulate;
+  params.schedule.group_m = config.group_m;
+  switch (problem.op) {
+    case GemmOp::kForward: return LaunchStages<GemmOp::kForward, false>(maps, params, config, stream);
+    case GemmOp::kDgrad: return LaunchStages<GemmOp::kDgrad, false>(maps, params, config, stream);
+    case GemmOp::kWgrad:
+      return problem.output == GroupedGemmOutput::kFp32 ? LaunchStages<GemmOp::kWgrad, true>(maps, params, config, stream)
+                                                        : LaunchStages<GemmOp::kWgrad, false>(maps, params, config, stream);
+  }
+  return cudaErrorInvalidValue;
+}
+
+}  // namespace sm90
+
+namespace {
+
+cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& options, cudaStream_t stream) {
+  int device = 0, sm_count = 0, major = 0, minor = 0;
+  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+  if (major != 9 || minor != 0) return cudaErrorNotSupported;
+  const bool fp32 = problem.output == GroupedGemmOutput::kFp32;
+  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, fp32, sm_count, options.free_sms), stream);
+}
+
+}  // namespace
+
+cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK, const void* w_LNK,
+                                   const int64_t* offsets, void* y_RN, const GroupedGemmOptions& options,
+                                   cudaStream_t stream) {
+  return Run({sm90::GemmOp::kForward, shape, x_RK, w_LNK, y_RN, offsets}, options, stream);
+}
+
+cudaError_t GroupedGemmDgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* w_LNK,
+                                 const int64_t* offsets, void* dx_RK, const GroupedGemmOptions& options,
+                                 cudaStream_t stream) {
+  return Run({sm90::GemmOp::kDgrad, shape, dy_RN, w_LNK, dx_RK, offsets}, options, stream);
+}
+
+cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* x_RK, const int64_t* offsets,
+                                 bool accumulate, GroupedGemmOutput output, void* dw_LNK,
+                                 const GroupedGemmOptions& options, cudaStream_t stream) {
+  return Run({sm90::GemmOp::kWgrad, shape, dy_RN, x_RK, dw_LNK, offsets, output, accumulate}, options, stream);
+}
+
+}  // namespace yardmaster
