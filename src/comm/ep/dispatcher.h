@@ -19,6 +19,16 @@ struct RoutingHandle {
   Tensor offsets;  // int64 [L + 1]: local expert l owns rows [offsets[l], offsets[l + 1]) of the window
   Tensor slot;     // int64 [T, K]: row of each local pair in this rank's window, -1 elsewhere
   Tensor source;   // int64 [R]: pair t * K + k of each row that came from this rank
+
+  // Of dispatchers over several ranks (mpi_dispatcher.h says more); they leave `slot` undefined.
+  Tensor needed;        // int64 [1]: rows that the fullest window of the group would have taken; over R: overflow
+  Tensor counts;        // int64 [n, E + 2]: pairs that each rank sends to each expert, then its T and its R
+  Tensor begins;        // int64 [n, E]: row in the owner's window of the first pair of that rank for that expert
+  Tensor send_offsets;  // int64: rows sent to each expert (E + 1, expanded) or to each rank (n + 1, deduplicated)
+  Tensor send_source;   // int64 [T * J]: t * J + j of each row sent; J = K, or min(K, n) when deduplicated
+  Tensor send_slot;     // int64 [T, J]: row sent, -1: none
+  Tensor recv_offsets;  // int64 [n + 1]: tokens received from each rank; deduplicated only
+  Tensor recv_slot;     // int64 [N, K]: window row of each choice of a received token, -1: not here; deduplicated only
 };
 
 class Dispatcher {
