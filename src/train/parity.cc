@@ -1,0 +1,237 @@
+#include "src/train/parity.h"
+
+#include <deque>
+#include <limits>
+#include <optional>
+
+#include "src/base/log.h"
+#include "src/config/hf_config.h"
+#include "src/hf/hf_transfer.h"
+#include "src/model/standalone.h"
+#include "src/ops/adamw.h"
+#include "src/ops/step_control.h"
+#include "src/train/parity_report.h"
+
+namespace yardmaster {
+namespace {
+
+ComputeTypes TypesOf(const ParityOptions& options) {
+  if (options.device != "cpu") {
+    throw ConfigError(StrCat("parity cannot run on the device ", options.device, " in this build"), "--device", "use --device cpu");
+  }
+  if (options.precision == "fp32") return {DType::kF32, DType::kF32};
+  if (options.precision == "fp64") return {DType::kF64, DType::kF64};
+  throw ConfigError(StrCat("the cpu device does not compute in ", options.precision), "--precision", "use fp32 or fp64");
+}
+
+std::vector<int32_t> Ints(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
+  if (!file.Has(name)) throw DataError(StrCat(name, " is missing"), file.path());
+  const Tensor t = file.Get(name);
+  if (t.dtype() != DType::kI32 || !(t.shape() == shape)) {
+    throw DataError(StrCat(name, " is ", DTypeName(t.dtype()), " ", t.shape(), ", expected I32 ", shape), file.path());
+  }
+  const int32_t* p = t.as<int32_t>();
+  return {p, p + t.elements()};
+}
+
+void CheckRange(const std::vector<int32_t>& values, int64_t low, int64_t end, const std::string& name, const std::string& path) {
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] < low || values[i] >= end) {
+      throw DataError(StrCat(name, " holds ", values[i], " at ", i, ", outside [", low, ", ", end, ")"), path);
+    }
+  }
+}
+
+// Host memory for everything that goes into the file, in the order it was made.
+class Results {
+ public:
+  Tensor Add(const std::string& name, DType dtype, const Shape& shape) {
+    owned_.emplace_back(dtype, shape);
+    list_.push_back({name, owned_.back().view()});
+    return list_.back().tensor;
+  }
+  void AddFromDevice(const std::string& name, const Tensor& x, const Shape& shape, Device& device) {
+    device.CopyToHost(Add(name, x.dtype(), shape).data(), x.data(), static_cast<size_t>(x.bytes()));
+  }
+  void Adopt(const std::string& name, HostTensor tensor) {
+      owned_.push_back(std::move(tensor));
+    list_.push_back({name, owned_.back().view()});
+  }
+  const std::vector<NamedTensor>& list() const { return list_; }
+
+ private:
+  std::deque<HostTensor> owned_;  // views into it stay valid as it grows
+  std::vector<NamedTensor> list_;
+};
+
+// torch.optim.AdamW on one batch, as the reference ran it: the same decay on every parameter.
+class AdamWRun {
+ public:
+  AdamWRun(const Registry& registry, ComputeTypes types, Device& device) : device_(device), memory_("optimizer", &device) {
+    Layout(registry, types);
+    memory_.Release(0);
+    memory_.Commit(memory_.high_water());
+    Layout(registry, types);
+    StepState state;
+    device.CopyFromHost(state_.data(), &state, sizeof(state));
+    WriteSchedule(lr_, 1e-3);
+    WriteSchedule(bias_speed_, 0);
+  }
+
+  // After a backward: judges, updates, and returns loss and gradient norm before it.
+  StepState Step(const Context& ctx, const Registry& registry, const Tensor& loss_sum, double loss_scale, int64_t tokens) {
+    int64_t at = 0;
+    for (const auto& p : registry.parameters()) {
+      const int64_t n = NumNormChunks(p->grad.shape());
+      SumSquares(ctx.stream, p->grad, partials_.Slice(at, at + n));
+      at += n;
+    }
+    JudgeStep(ctx.stream, {.partials = partials_, .loss_sum = loss_sum, .loss_scale = loss_scale, .clip_norm = 1.0,
+                           .learning_rate = lr_, .bias_speed = bias_speed_, .state = state_});
+    AdamWMulti(ctx.stream, tensors_, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}, state_);
+    FinishStep(ctx.stream, tokens, state_);
+    StepState state;
+    device_.CopyToHost(&state, state_.data(), sizeof(state));
+    return state;
+  }
+
+ private:
+  void Layout(const Registry& registry, ComputeTypes types) {
+    tensors_.clear();
+    int64_t chunks = 0;
+    for (const auto& p : registry.parameters()) {
+      AdamWTensor t{.master = p->master, .weight = {}, .grad = p->grad,
+                    .m = memory_.Allocate("m", types.accum, p->master.shape()),
+                    .v = memory_.Allocate("v", types.accum, p->master.shape()), .weight_decay = 0.1};
+      if (p->value.data() != p->master.data()) t.weight = p->value;
+      if (t.m.data() != nullptr) {
+        const HostTensor zeros(types.accum, t.m.shape());
+        device_.CopyFromHost(t.m.data(), zeros.view().data(), static_cast<size_t>(t.m.bytes()));
+        device_.CopyFromHost(t.v.data(), zeros.view().data(), static_cast<size_t>(t.v.bytes()));
+      }
+      tensors_.push_back(t);
+      chunks += NumNormChunks(p->grad.shape());
+    }
+    partials_ = memory_.Allocate("norm partials", DType::kF64, {chunks});
+    lr_ = memory_.Allocate("learning rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+    bias_speed_ = memory_.Allocate("bias speed", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+    state_ = memory_.Allocate("step state", DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
+  }
+
+  void WriteSchedule(const Tensor& to, double value) {
+    DeviceSchedule s;
+    s.num_segments = 1;
+    s.until_tokens[0] = std::numeric_limits<int64_t>::max();
+    s.from[0] = s.to[0] = value;
+    device_.CopyFromHost(to.data(), &s, sizeof(s));
+  }
+
+  Device& device_;
+  Arena memory_;
+  std::vector<AdamWTensor> tensors_;
+  Tensor partials_, lr_, bias_speed_, state_;
+};
+
+// routing.<layer> of another file, as device tensors by layer.
+struct ForcedRouting {
+  ForcedRouting(const std::string& path, const ModelConfig& c, int64_t T, Device& device) : memory("forced routing", &device) {
+    const SafetensorsFile file(path, ExitCode::kData);
+    const Shape shape{T, c.num_experts_per_tok};
+    for (const bool commit : {false, true}) {
+      if (commit) memory.Commit(memory.high_water());
+      by_layer.assign(static_cast<size_t>(c.num_hidden_layers), Tensor());
+      for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+        if (!c.IsMoeLayer(layer)) continue;
+        Tensor& to = by_layer[static_cast<size_t>(layer)] = memory.Allocate("idx", DType::kI32, shape);
+        if (!commit) continue;
+        const std::string name = StrCat("routing.", layer);
+        const std::vector<int32_t> idx = Ints(file, name, shape);
+        CheckRange(idx, 0, c.n_routed_experts, name, path);
+        for (size_t i = 1; i < idx.size(); ++i) {
+          if (static_cast<int64_t>(i) % shape[1] != 0 && idx[i] <= idx[i - 1]) {
+            throw DataError(StrCat(name, " is not in ascending expert id at ", i), path);
+          }
+        }
+        device.CopyFromHost(to.data(), idx.data(), idx.size() * sizeof(int32_t));
+      }
+      if (!commit) memory.Release(0);
+    }
+  }
+  Arena memory;
+  std::vector<Tensor> by_layer;
+};
+
+}  // namespace
+
+int RunParity(const ParityOptions& options) {
+  const ComputeTypes types = TypesOf(options);
+  if (options.steps < 0) throw ConfigError("the number of steps is negative", "--steps");
+  ModelConfig config = LoadHfConfig(JoinPath(options.hf_dir, "config.json"));
+  config.num_nextn_predict_layers = 0;  // named in the config, absent from the weights (ImportHf says so if not)
+  const std::string expected_path = JoinPath(options.hf_dir, "expected.safetensors");
+  const SafetensorsFile expected(expected_path, ExitCode::kData);
+  if (!expected.Has("tokens") || expected.Get("tokens").shape().rank() != 2) {
+    throw DataError("tokens [B, S] is missing", expected_path);
+  }
+  const Shape batch = expected.Get("tokens").shape();
+  const int64_t B = batch[0], S = batch[1], T = B * S;
+  const std::vector<int32_t> tokens = Ints(expected, "tokens", batch), targets = Ints(expected, "targets", batch);
+  CheckRange(tokens, 0, config.vocab_size, "tokens", expected_path);
+  CheckRange(targets, -1, config.vocab_size, "targets", expected_path);
+
+  const std::unique_ptr<Device> device = MakeCpuDevice({.threads = static_cast<int>(options.threads)});
+  StandaloneModel run(config, {.types = types, .B = B, .S = S, .logits = true}, *device);
+  ImportHf(run.registry(), HfCheckpoint(options.hf_dir), *device);
+  run.SetBatch(tokens, targets);
+  std::optional<ForcedRouting> forced;
+  if (!options.route_from.empty()) {
+    forced.emplace(options.route_from, config, T, *device);
+    run.micro_batch().forced_routing = &forced->by_layer;
+  }
+  LogInfo(StrCat("parity of ", options.hf_dir, ": ", B, " x ", S, " tokens, ", options.precision, " on ", device->description()));
+
+  Results results;
+  ForwardTaps taps;
+  taps.logits = run.logits();
+  taps.hidden = [&](int64_t layer, const Tensor& h) {
+    results.AddFromDevice(StrCat("hidden.", layer), h, {B, S, config.hidden_size}, *device);
+  };
+  taps.routing = [&](int64_t layer, const Tensor& idx, const Tensor& w) {
+    results.AddFromDevice(StrCat("routing.", layer), idx, idx.shape(), *device);
+    results.AddFromDevice(StrCat("routing_weight.", layer), w, w.shape(), *device);
+  };
+  run.Forward(&taps);
+  run.Backward();
+  results.AddFromDevice("logits", run.logits(), {B, S, config.vocab_size}, *device);
+  const Tensor loss = results.Add("loss", types.accum, {1});
+  DispatchFloat(types.accum, [&]<class F>() { *loss.as<F>() = static_cast<F>(run.loss()); });
+  for (auto& [name, gradient] : ExportHf(run.registry(), HfSource::kGradients, *device)) {
+    results.Adopt("grad." + name, std::move(gradient));
+  }
+
+  const Tensor losses = results.Add("adamw.loss", DType::kF64, {options.steps});
+  const Tensor norms = results.Add("adamw.grad_norm", DType::kF64, {options.steps});
+  AdamWRun adamw(run.registry(), types, *device);
+  for (int64_t step = 0; step < options.steps; ++step) {
+    run.BeginStep();
+    run.Forward();
+    run.Backward();
+    const StepState state = adamw.Step(run.context(), run.registry(), run.accumulators().loss_sum, run.micro_batch().grad_scale, T);
+    losses.as<double>()[step] = state.loss;
+    norms.as<double>()[step] = state.grad_norm;
+  }
+
+  WriteSafetensors(options.out, results.list(), {{"format", "pt"}}, /*fsync=*/false);
+  const std::string grads_path = JoinPath(options.hf_dir, "grads.safetensors");
+  std::optional<SafetensorsFile> grads;
+  if (PathExists(grads_path)) grads.emplace(grads_path, ExitCode::kData);
+  const std::vector<ParityRow> rows = CompareParity(results.list(), expected, grads ? &*grads : nullptr, {});
+  LogInfo(ParityTable(rows));
+  LogInfo(StrCat("written: ", options.out));
+  for (const ParityRow& row : rows) {
+    if (row.failed) return 1;
+  }
+  return 0;
+}
+
+}  // namespace yardmaster
