@@ -78,7 +78,7 @@ class Reader {
       root.kind = YamlNode::Kind::kMap;  // then all that is required is missing
     if (!root.is_map()) {
       issues_.Add(root.place, "", StrCat("expected a map of sections, found ", DescribeNode(root)));
-      return std::move(loaded_);
+      issues_.ThrowIfAny();
     }
     for (const std::string& argument : overrides) Override(root, argument);
     for (const YamlEntry& entry : root.entries) {
@@ -112,8 +112,11 @@ class Reader {
         return;
       }
       if (!node->is_map()) {
-        if (i > 0 && (node->kind == YamlNode::Kind::kScalar || node->is_list()))
-          return;  // reported when it is read
+        if (node->kind == YamlNode::Kind::kScalar || node->is_list()) {
+          names.resize(i);
+          issues_.Add(place, path, StrCat(StrJoin(names, "."), " is no section"));
+          return;
+        }
         node->kind = YamlNode::Kind::kMap;
       }
       YamlEntry* entry = node->Find(names[i]);

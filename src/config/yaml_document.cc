@@ -166,7 +166,7 @@ class TreeBuilder : public YAML::EventHandler {
     const std::string_view rest = RestOfLine(mark);
     if (!node.quoted) {
       if (!rest.starts_with(node.text)) {
-        Stop(mark, "this value runs over several lines; is a colon missing on the next line?");
+        Stop(mark, "this value runs over several lines; is a colon or a bracket missing?");
       }
       return;
     }
@@ -206,8 +206,7 @@ class TreeBuilder : public YAML::EventHandler {
   void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, YamlNode::Kind kind) {
     RefuseAnchor(mark, anchor);
     RefuseTag(mark, tag);
-    if (ExpectsKey())
-      Stop(mark, "a key must be a name, not a list or map; is a space missing after a colon?");
+    if (ExpectsKey()) Stop(mark, "a key must be a name, not a list or map; is a bracket missing?");
     if (stack_.size() >= kMaxDepth) Stop(mark, StrCat("nested deeper than ", kMaxDepth, " levels"));
     Frame frame;
     frame.node.kind = kind;

@@ -46,7 +46,8 @@ checkpoint:
   every_steps: 5
 )";
 
-// kSampleConfig with the first `from` replaced by `to`; throws if there is none, so that a test cannot test nothing.
+// kSampleConfig with the first `from` replaced by `to`; throws if there is none, so that a test cannot test
+// nothing.
 inline std::string Sample(const std::string& from, const std::string& to) {
   std::string text = kSampleConfig;
   const size_t at = text.find(from);

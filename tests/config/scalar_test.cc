@@ -34,10 +34,21 @@ std::string WhyNoNumber(const YamlNode& node) {
 }  // namespace
 
 TEST_CASE("integers, also in whole scientific form") {
-  const std::pair<const char*, int64_t> cases[] = {
-      {"0", 0}, {"-0", 0}, {"7", 7}, {"+7", 7}, {"-7", -7}, {"1e9", 1000000000}, {"14.8e12", 14800000000000},
-      {"1.50e1", 15}, {"100e-2", 1}, {"2.0", 2}, {"0e999999999", 0}, {"9223372036854775807", INT64_MAX},
-      {"-9223372036854775808", INT64_MIN}, {"9.223372036854775807e18", INT64_MAX}, {"0.0", 0}};
+  const std::pair<const char*, int64_t> cases[] = {{"0", 0},
+                                                   {"-0", 0},
+                                                   {"7", 7},
+                                                   {"+7", 7},
+                                                   {"-7", -7},
+                                                   {"1e9", 1000000000},
+                                                   {"14.8e12", 14800000000000},
+                                                   {"1.50e1", 15},
+                                                   {"100e-2", 1},
+                                                   {"2.0", 2},
+                                                   {"0e999999999", 0},
+                                                   {"9223372036854775807", INT64_MAX},
+                                                   {"-9223372036854775808", INT64_MIN},
+                                                   {"9.223372036854775807e18", INT64_MAX},
+                                                   {"0.0", 0}};
   for (const auto& [text, expected] : cases) {
     INFO(text);
     std::string why;
@@ -58,7 +69,8 @@ TEST_CASE("what is no integer says why") {
   CHECK(WhyNoInteger(Quoted("5")).find("without quotes") != std::string::npos);
   CHECK(WhyNoInteger(Plain("1.5")) == "expected an integer, found the number 1.5");
   CHECK(WhyNoInteger(Plain("1e-1")) != "");
-  for (const char* text : {"0x10", "0o7", "1e", "e1", "+", "-", ".", "", "12a", "1 2", "--1", "true", "1#x"}) {
+  for (const char* text :
+       {"0x10", "0o7", "1e", "e1", "+", "-", ".", "", "12a", "1 2", "--1", "true", "1#x"}) {
     INFO(text);
     CHECK(WhyNoInteger(Plain(text)) != "");
     CHECK(WhyNoNumber(Plain(text)) != "");
@@ -103,14 +115,14 @@ TEST_CASE("text is not taken from numbers and reserved words") {
 }
 
 TEST_CASE("formatted numbers and text read back") {
-  for (const double value : {0.0, 1.0, -1.5, 0.1, 2.2e-4, 1e-8, 1e22, 3072.0, 5e-324, 1.7976931348623157e308}) {
+  for (const double value : {0.0, 1.0, -1.5, 0.1, 2.2e-4, 1e-8, 1e22, 3072.0, 1.7976931348623157e308}) {
     const std::string text = FormatNumber(value);
     INFO(text);
     std::string why;
-    if (value == 5e-324) continue;  // from_chars calls the smallest denormals out of range on some libraries
     CHECK(ReadNumber(Plain(text), why) == value);
   }
-  for (const std::string text : {"", "a b", "5", "yes", "a: b", "#", "x#y", "\"", "\\", "a\nb", "runs/x-1.0", "-", "~"}) {
+  for (const std::string text :
+       {"", "a b", "5", "yes", "a: b", "#", "x#y", "\"", "\\", "a\nb", "runs/x-1.0", "-", "~"}) {
     const std::string formatted = FormatText(text);
     INFO(formatted);
     Issues issues;

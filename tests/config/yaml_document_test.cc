@@ -70,7 +70,7 @@ TEST_CASE("what readers of YAML disagree about is refused with its place") {
       {"? [a]\n: 1\n", "a key must be a name"},
       {"{a: 1\n", "f.yaml:"},
       {"a: [1, 2\nb: 3\n", "f.yaml:"},
-      {"a: 1\n b: 2\n", "f.yaml:2:"},
+      {"a: 1\n b: 2\n", "f.yaml:1:4: this value runs over several lines"},
       {"a: 1\nb 2\nc: 3\n", "f.yaml:"},
       {"a\n  b: 1\n", "f.yaml:"},
       {"a: \"x\n", "f.yaml:"},
@@ -91,9 +91,13 @@ TEST_CASE("what readers of YAML disagree about is refused with its place") {
 TEST_CASE("sizes and depths have limits") {
   CHECK(IssuesOf(std::string(kMaxYamlBytes + 1, '#')).find("larger than") != std::string::npos);
   CHECK(IssuesOf(std::string(kMaxYamlBytes, '#')).empty());
-  CHECK(IssuesOf("a: " + std::string(16, '[') + std::string(16, ']')).find("nested deeper") != std::string::npos);
+  CHECK(IssuesOf("a: " + std::string(16, '[') + std::string(16, ']')).find("nested deeper") !=
+        std::string::npos);
   CHECK(IssuesOf("a: " + std::string(15, '[') + std::string(15, ']')).empty());
-  CHECK(IssuesOf("a: " + std::string(100000, '[')).find("nested deeper") != std::string::npos);
+  CHECK(IssuesOf("a: " + std::string(100000, '[') + std::string(100000, ']')).find("nested deeper") !=
+        std::string::npos);
+  CHECK(IssuesOf("a: " + std::string(100000, '[')).starts_with("f.yaml:1:"));
+  CHECK(IssuesOf("a: " + std::string(100000, '{')).starts_with("f.yaml:1:"));
   std::string dashes;
   for (int i = 0; i < 50000; ++i) dashes += "- ";
   CHECK(IssuesOf(dashes).find("nested deeper") != std::string::npos);
@@ -108,7 +112,10 @@ TEST_CASE("several recoverable mistakes are reported together, in order") {
 
 TEST_CASE("a byte order mark, Windows line ends and quotes are fine") {
   Issues issues;
-  const auto root = ParseYaml("\xEF\xBB\xBF" "a: 'it''s'\r\nb: \"x \\\" y\"\r\nc: \"\xc3\xa9\" # comment\n", "f", issues);
+  const auto root = ParseYaml(
+      "\xEF\xBB\xBF"
+      "a: 'it''s'\r\nb: \"x \\\" y\"\r\nc: \"\xc3\xa9\" # comment\n",
+      "f", issues);
   CHECK(StrJoin(issues.Lines(), "\n") == "");
   REQUIRE(root.has_value());
   CHECK(root->Find("a")->value.text == "it's");

@@ -1,0 +1,129 @@
+#include "src/config/validate.h"
+
+#include "src/base/strings.h"
+#include "src/config/reader.h"
+#include "src/config/supported.h"
+#include "tests/catch.h"
+#include "tests/config/sample.h"
+
+namespace yardmaster {
+namespace {
+
+std::string ErrorWith(const std::vector<std::string>& overrides) {
+  return testing::ConfigErrorOf([&] { ParseConfig(testing::kSampleConfig, "c.yaml", overrides); });
+}
+
+Config With(const std::vector<std::string>& overrides) {
+  return ParseConfig(testing::kSampleConfig, "c.yaml", overrides).config;
+}
+
+std::string LayoutIssues(const std::vector<std::string>& overrides, int world) {
+  const LoadedConfig loaded = ParseConfig(testing::kSampleConfig, "c.yaml", overrides);
+  Issues issues;
+  ValidateLayout(loaded.config, world, loaded.places, issues);
+  return StrJoin(issues.Lines(), "\n");
+}
+
+}  // namespace
+
+TEST_CASE("what must hold between fields") {
+  const std::pair<std::vector<std::string>, const char*> cases[] = {
+      {{"model.first_k_dense_replace=4"},
+       "model.first_k_dense_replace: 4 dense layers, but num_hidden_layers is 3"},
+      {{"model.intermediate_size=0"}, "model.intermediate_size: must be at least 1"},
+      {{"model.qk_rope_head_dim=7"}, "model.qk_rope_head_dim: must be even"},
+      {{"model.rope_scaling={beta_fast: 1, beta_slow: 2}"},
+       "model.rope_scaling.beta_fast: must be above beta_slow"},
+      {{"model.moe_intermediate_size=0"}, "model.moe_intermediate_size: must be at least 1"},
+      {{"model.num_experts_per_tok=0"}, "model.num_experts_per_tok: must be at least 1"},
+      {{"model.n_routed_experts=0"}, "model.num_experts_per_tok: is 4, but n_routed_experts is 0"},
+      {{"model.n_group=3"}, "model.n_group: must divide n_routed_experts (16), found 3"},
+      {{"model.n_group=16"}, "leave 1 expert in each"},
+      {{"model.topk_group=5"}, "model.topk_group: must be at most n_group (4), found 5"},
+      {{"model.num_experts_per_tok=9"}, "9 experts per token, but 2 of 4 groups of 4 offer 8"},
+      {{"model.max_position_embeddings=31"}, "train.sequence_length: must be at most"},
+      {{"train.micro_batch_size=3"},
+       "train.global_batch_size: must be a multiple of train.micro_batch_size (3), found 4"},
+      {{"train.global_batch_size=[{constant: {value: 4, until: 10}}, {constant: {value: 7}}]"}, "found 7"},
+      {{"train.steps=1e15", "train.global_batch_size=2e6"}, "more than 2^60 tokens"},
+      {{"train.eval_every_steps=5", "data.validation=\"\""}, "train.eval_every_steps: needs data.validation"},
+      {{"parallel.ep=3"}, "parallel.ep: must divide model.n_routed_experts (16), found 3"},
+      {{"parallel.pp=4"}, "parallel.pp: 4 pipeline stages for 3 layers"},
+      {{"ep.ragged_buffer_factor=0.5"}, "must be -1 or at least 1, found 0.5"},
+      {{"model.hidden_size=1e6", "model.moe_intermediate_size=1e6", "model.n_routed_experts=65536",
+        "model.num_hidden_layers=16384"},
+       "model: has more than 2^62 parameters"},
+  };
+  for (const auto& [overrides, expected] : cases) {
+    INFO(expected);
+    const std::string found = ErrorWith(overrides);
+    INFO(found);
+    CHECK(testing::Contains(found, expected));
+  }
+}
+
+TEST_CASE("limits themselves are valid") {
+  const std::vector<std::vector<std::string>> cases = {
+      {"model.first_k_dense_replace=3"},
+      {"model.first_k_dense_replace=0", "model.intermediate_size=0"},
+      {"model.num_experts_per_tok=8"},
+      {"model.n_group=8", "model.topk_group=8", "model.num_experts_per_tok=16"},
+      {"model.n_group=1", "model.topk_group=1"},
+      {"model.max_position_embeddings=32"},
+      {"parallel.ep=16"},
+      {"parallel.ep=0"},
+      {"ep.ragged_buffer_factor=1"},
+      {"model.q_lora_rank=0"},
+      {"model.n_routed_experts=0", "model.num_experts_per_tok=0", "model.n_shared_experts=0",
+       "model.n_group=1", "model.topk_group=1"}};
+  for (const auto& overrides : cases) {
+    INFO(overrides[0]);
+    CHECK(ErrorWith(overrides) == "");
+  }
+}
+
+TEST_CASE("nothing is said about fields that are wrong by themselves") {
+  const std::string found = ErrorWith({"model.n_routed_experts=x", "train.micro_batch_size=0"});
+  CHECK(StrSplit(found, '\n').size() == 2);
+}
+
+TEST_CASE("cross-field errors have the place of the field") {
+  CHECK(testing::ConfigErrorOf([] {
+          ParseConfig(testing::Sample("n_group: 4", "n_group: 5"), "c.yaml", {});
+        }) == "c.yaml:19:12: model.n_group: must divide n_routed_experts (16), found 5");
+  CHECK(testing::ConfigErrorOf([] {
+          ParseConfig(testing::Sample("  intermediate_size: 96\n", ""), "c.yaml", {});
+        }) == "c.yaml:3:1: model.intermediate_size: must be at least 1 where there are dense layers");
+}
+
+TEST_CASE("layouts") {
+  CHECK(LayoutIssues({}, 1) == "");
+  CHECK(LayoutIssues({}, 2) == "");
+  CHECK(testing::Contains(LayoutIssues({}, 4),
+                          "c.yaml:26:22: train.global_batch_size: must be a multiple of "
+                          "micro_batch_size x data-parallel ranks (2 x 4 = 8), found 4"));
+  CHECK(LayoutIssues({"parallel.ep=2"}, 2) == "");
+  CHECK(testing::Contains(LayoutIssues({"parallel.ep=2"}, 1),
+                          "parallel.ep: must divide the data-parallel ranks"));
+  CHECK(LayoutIssues({"parallel.ep=0"}, 2) == "");
+  CHECK(testing::Contains(LayoutIssues({"parallel.pp=2"}, 3),
+                          "parallel.pp: must divide the number of ranks (3)"));
+  CHECK(LayoutIssues({"parallel.pp=2", "parallel.ep=2"}, 4) == "");
+  CHECK(LayoutIssues({"train.global_batch_size=8192", "parallel.ep=16"}, 4096) == "");
+}
+
+TEST_CASE("what this version cannot run is named") {
+  CHECK(UnsupportedFeatures(With({})).empty());
+  CHECK(UnsupportedFeatures(With({"runtime.device=cpu"})).empty());
+  for (const char* override_ : {"parallel.pp=2", "parallel.ep=2", "model.num_nextn_predict_layers=1",
+                                "runtime.device=cuda", "ep.ragged_buffer_factor=2"}) {
+    const std::vector<std::string> found = UnsupportedFeatures(With({override_}));
+    const std::string key = std::string(override_).substr(0, std::string(override_).find('='));
+    INFO(key);
+    REQUIRE(found.size() == 1);
+    CHECK(found[0].starts_with(key + " = "));
+  }
+  CHECK(UnsupportedFeatures(With({"parallel.pp=2", "parallel.ep=2"})).size() == 2);
+}
+
+}  // namespace yardmaster
