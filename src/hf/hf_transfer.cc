@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <set>
 
 #include "src/hf/hf_mapping.h"
@@ -133,14 +134,19 @@ void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoi
       }
     }
   }
+  std::map<int64_t, std::vector<std::string>> beyond;  // layers after the model's last
   for (const std::string& name : checkpoint.names()) {
     if (taken.count(name)) continue;
-    const std::string where = StrCat(" in ", BaseName(checkpoint.FileOf(name)));
     if (LayerOf(name) >= layers) {
-      problems.Add(StrCat(name, where, " belongs to a multi-token prediction layer, which is not supported"));
+      beyond[LayerOf(name)].push_back(name);
     } else {
-      problems.Add(StrCat(name, where, " is not part of the model"));
+      problems.Add(StrCat(name, " in ", BaseName(checkpoint.FileOf(name)), " is not part of the model"));
     }
+  }
+  for (const auto& [layer, names] : beyond) {
+    problems.Add(StrCat(names[0], " in ", BaseName(checkpoint.FileOf(names[0])), " and ", names.size() - 1,
+                        " more tensors are of layer ", layer, "; the model has ", layers,
+                        " layers, and multi-token prediction layers are not supported"));
   }
   problems.ThrowIfAny(checkpoint.directory());
 }

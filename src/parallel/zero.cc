@@ -8,7 +8,8 @@
 namespace yardmaster {
 namespace {
 
-// Where the pieces of a parameter begin: piece b of blocks() covers elements [begin(b), begin(b + 1)).
+// Where the pieces of a parameter begin: piece b of blocks() covers elements [begin(b), begin(b +
+// 1)).
 struct Cuts {
   ZeroParameter p;
   int64_t cut_rows;
@@ -32,8 +33,8 @@ ZeroParameter ZeroParameter::Of(const Shape& shape) {
   return p;
 }
 
-std::vector<std::vector<int64_t>> ZeroBounds(const std::vector<ZeroParameter>& parameters, int ranks,
-                                             const ZeroOptions& options) {
+std::vector<std::vector<int64_t>> ZeroBounds(const std::vector<ZeroParameter>& parameters,
+                                             int ranks, const ZeroOptions& options) {
   YM_CHECK_GE(ranks, 1);
   YM_CHECK_GE(options.cut_rows, 1);
   std::vector<Cuts> cuts;
@@ -43,7 +44,8 @@ std::vector<std::vector<int64_t>> ZeroBounds(const std::vector<ZeroParameter>& p
   // Large pieces first: the small ones then level out what the large ones left uneven.
   std::vector<size_t> order(parameters.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return cuts[a].largest() > cuts[b].largest(); });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return cuts[a].largest() > cuts[b].largest(); });
 
   std::vector<std::vector<int64_t>> bounds(parameters.size());
   std::vector<int64_t> load(static_cast<size_t>(ranks), 0);
@@ -86,9 +88,11 @@ std::vector<ZeroPiece> ZeroPieces(const Shape& shape, int64_t begin, int64_t end
     pieces.push_back({Box{{begin}, {end - begin}}, begin, end});
     return pieces;
   }
-  YM_CHECK(shape.rank() == 2 || shape.rank() == 3, "a parameter of shape ", shape, " has no rows to cut");
+  YM_CHECK(shape.rank() == 2 || shape.rank() == 3, "a parameter of shape ", shape,
+           " has no rows to cut");
   const int64_t cols = shape[-1], rows = shape[-2];
-  YM_CHECK(begin % cols == 0 && end % cols == 0, begin, "..", end, " are not whole rows of ", shape);
+  YM_CHECK(begin % cols == 0 && end % cols == 0, begin, "..", end, " are not whole rows of ",
+           shape);
   const int64_t row_begin = begin / cols, row_end = end / cols;
   if (shape.rank() == 2) {
     pieces.push_back({Box{{row_begin, 0}, {row_end - row_begin, cols}}, begin, end});
@@ -99,7 +103,8 @@ std::vector<ZeroPiece> ZeroPieces(const Shape& shape, int64_t begin, int64_t end
     // As many whole matrices as there are, else to the end of this one or of the range.
     const int64_t whole = in_matrix == 0 ? (row_end - row) / rows : 0;
     const int64_t take = whole > 0 ? whole * rows : std::min(rows - in_matrix, row_end - row);
-    Box box{{matrix, whole > 0 ? 0 : in_matrix, 0}, {std::max<int64_t>(whole, 1), whole > 0 ? rows : take, cols}};
+    Box box{{matrix, whole > 0 ? 0 : in_matrix, 0},
+            {std::max<int64_t>(whole, 1), whole > 0 ? rows : take, cols}};
     pieces.push_back({box, row * cols, (row + take) * cols});
     row += take;
   }

@@ -1,12 +1,13 @@
 // File: src/parallel/zero.h
 //
-// ZeRO-1 ownership as pure data: which rows of each parameter a rank of the data-parallel group reduces, updates and
-// sends to the others (dense parameters over dp, expert parameters over edp).
+// ZeRO-1 ownership as pure data: which rows of each parameter a rank of the data-parallel group
+// reduces, updates and sends to the others (dense parameters over dp, expert parameters over edp).
 //
-// A parameter is a stack of matrices. Matrices are cut at multiples of 128 rows, so that a cut never splits a
-// quantisation block; a small parameter stays whole. Every rank gets the same number of these pieces of a parameter, and
-// what is left over goes to the ranks that have least so far (largest pieces first, ties: registry order, lowest rank).
-// Where all rows are multiples of 128, two ranks differ by at most one piece, the largest there is.
+// A parameter is a stack of matrices. Matrices are cut at multiples of 128 rows, so that a cut
+// never splits a quantisation block; a small parameter stays whole. Every rank gets the same number
+// of these pieces of a parameter, and what is left over goes to the ranks that have least so far
+// (largest pieces first, ties: registry order, lowest rank). Where all rows are multiples of 128,
+// two ranks differ by at most one piece, the largest there is.
 #pragma once
 
 #include <cstdint>
@@ -30,16 +31,17 @@ struct ZeroOptions {
   int64_t whole_below = 64 * 1024;  // elements: smaller parameters are not cut
 };
 
-// For each parameter, in registry order: element bounds of size n + 1. Rank r owns elements [b[r], b[r + 1]), whole rows,
-// perhaps none. What Communicator::ReduceScatterSum and AllGather take.
-std::vector<std::vector<int64_t>> ZeroBounds(const std::vector<ZeroParameter>& parameters, int ranks,
-                                             const ZeroOptions& options = {});
+// For each parameter, in registry order: element bounds of size n + 1. Rank r owns elements [b[r],
+// b[r + 1]), whole rows, perhaps none. What Communicator::ReduceScatterSum and AllGather take.
+std::vector<std::vector<int64_t>> ZeroBounds(const std::vector<ZeroParameter>& parameters,
+                                             int ranks, const ZeroOptions& options = {});
 
 // Elements that each rank owns: for memory plans and messages.
 std::vector<int64_t> ZeroLoads(const std::vector<std::vector<int64_t>>& bounds);
 
-// Elements [begin, end) of a contiguous tensor, whole rows, as boxes of it in ascending order: at most three where
-// the range begins and ends within a matrix, one otherwise. `local` is the box within the tensor.
+// Elements [begin, end) of a contiguous tensor, whole rows, as boxes of it in ascending order: at
+// most three where the range begins and ends within a matrix, one otherwise. `local` is the box
+// within the tensor.
 struct ZeroPiece {
   Box local;
   int64_t begin = 0, end = 0;  // its elements in the tensor

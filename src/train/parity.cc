@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "src/base/log.h"
-#include "src/config/hf_config.h"
+#include "src/hf/hf_model_config.h"
 #include "src/hf/hf_transfer.h"
 #include "src/model/standalone.h"
 #include "src/ops/adamw.h"
@@ -166,8 +166,8 @@ struct ForcedRouting {
 int RunParity(const ParityOptions& options) {
   const ComputeTypes types = TypesOf(options);
   if (options.steps < 0) throw ConfigError("the number of steps is negative", "--steps");
-  ModelConfig config = LoadHfConfig(JoinPath(options.hf_dir, "config.json"));
-  config.num_nextn_predict_layers = 0;  // named in the config, absent from the weights (ImportHf says so if not)
+  const HfCheckpoint checkpoint(options.hf_dir);
+  const ModelConfig config = LoadHfModelConfig(checkpoint);
   const std::string expected_path = JoinPath(options.hf_dir, "expected.safetensors");
   const SafetensorsFile expected(expected_path, ExitCode::kData);
   if (!expected.Has("tokens") || expected.Get("tokens").shape().rank() != 2) {
@@ -181,7 +181,7 @@ int RunParity(const ParityOptions& options) {
 
   const std::unique_ptr<Device> device = MakeCpuDevice({.threads = static_cast<int>(options.threads)});
   StandaloneModel run(config, {.types = types, .B = B, .S = S, .logits = true}, *device);
-  ImportHf(run.registry(), HfCheckpoint(options.hf_dir), *device);
+  ImportHf(run.registry(), checkpoint, *device);
   run.SetBatch(tokens, targets);
   std::optional<ForcedRouting> forced;
   if (!options.route_from.empty()) {

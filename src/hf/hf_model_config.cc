@@ -1,0 +1,29 @@
+#include "src/hf/hf_model_config.h"
+
+#include <nlohmann/json.hpp>
+
+#include "src/config/hf_config.h"
+
+namespace yardmaster {
+
+ModelConfig LoadHfModelConfig(const HfCheckpoint& checkpoint) {
+  const std::string path = JoinPath(checkpoint.directory(), "config.json");
+  if (!PathExists(path)) throw ConfigError("no such file", path, "a model directory holds config.json");
+  std::string text = ReadFile(path);
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object() && !json.contains("q_lora_rank")) {
+    const std::string attention = "model.layers.0.self_attn.";
+    if (checkpoint.Has(attention + "q_proj.weight")) {
+      json["q_lora_rank"] = nullptr;
+      text = json.dump();
+    } else if (checkpoint.Has(attention + "q_a_proj.weight")) {
+      json["q_lora_rank"] = checkpoint.Get(attention + "q_a_proj.weight").dim(0);
+      text = json.dump();
+    }
+  }
+  ModelConfig config = ParseHfConfig(text, path);
+  config.num_nextn_predict_layers = 0;
+  return config;
+}
+
+}  // namespace yardmaster
