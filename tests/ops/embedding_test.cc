@@ -1,0 +1,48 @@
+#include "src/ops/embedding.h"
+
+#include "tests/catch.h"
+#include "tests/ops/op_check.h"
+
+namespace yardmaster::testing {
+namespace {
+
+void CheckEmbedding(int64_t V, int64_t D, const std::vector<double>& ids) {
+  const int64_t n_T = static_cast<int64_t>(ids.size());
+  OpDeclaration op;
+  op.name = "embedding";
+  op.inputs = {{"ids", {n_T}, ids, false, DType::kI32}, {"table", {V, D}, RandomValues("table", V * D)}};
+  op.outputs = {{"x", {n_T, D}}};
+  op.forward = [](const OpRun& r) { EmbeddingForward(r.stream(), r["ids"], r["table"], r["x"]); };
+  op.backward = [](const OpRun& r) {
+    EmbeddingBackward(r.stream(), r["ids"], r["d.x"], 0, r["d.table"], r.work());
+  };
+  op.reference = [D](const OpValues& in, OpValues& out) {
+    out["x"];
+    for (const double id : in.at("ids")) {
+      for (int64_t d = 0; d < D; ++d) out["x"].push_back(in.at("table")[static_cast<size_t>(static_cast<int64_t>(id) * D + d)]);
+    }
+  };
+  op.tolerance_f64 = 0;
+  CheckOp(op);
+}
+
+TEST_CASE("embedding: repeated ids, ids that never occur, none at all") {
+  CheckEmbedding(11, 70, {3, 3, 0, 10, 3, 7, 0});
+  CheckEmbedding(5, 4, {2});
+  CheckEmbedding(5, 4, {});
+  std::vector<double> ids;
+  for (int t = 0; t < 300; ++t) ids.push_back(t * t % 13);
+  CheckEmbedding(17, 33, ids);
+}
+
+TEST_CASE("embedding: backward adds to beta times what was there, in token order") {
+  CpuFixture cpu;
+  const Tensor ids = cpu.Make(DType::kI32, {3}, {1, 1, 0}), dx = cpu.Make(DType::kF32, {3, 2}, {1, 2, 1e8, 4, 5, 6});
+  const Tensor dtable = cpu.Make(DType::kF32, {3, 2}, {1, 1, -1e8, 1, 7, 8});
+  EmbeddingBackward(cpu.stream(), ids, dx, 1, dtable, cpu.work());
+  const float in_order = (-1e8f + 1.0f) + 1e8f;
+  CHECK(ValuesOf(dtable) == std::vector<double>{6, 7, in_order, 7, 7, 8});
+}
+
+}  // namespace
+}  // namespace yardmaster::testing
