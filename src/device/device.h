@@ -32,6 +32,8 @@ class Device {
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;    // waits; not for use inside a step
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;  // waits
   virtual void Synchronize(void* stream_handle) { static_cast<void>(stream_handle); }  // waits for a stream's ops
+  virtual size_t library_bytes() const { return 0; }       // workspaces of libraries, taken when the device was made
+  virtual DeviceKind target() const { return kind(); }     // of the dry device: the kind that it plans for
 };
 
 // Ops are enqueued on a Stream and may return before they are done; on cpu they are done. Cheap to copy.
@@ -41,6 +43,7 @@ class Stream {
   Device& device() const { return *device_; }
   DeviceKind kind() const { return device_->kind(); }
   bool dry() const { return kind() == DeviceKind::kDry; }
+  DeviceKind target() const { return device_->target(); }  // whose workspaces an op allocates
   void* handle() const { return handle_; }  // cudaStream_t on cuda
   void Synchronize() const;                 // never inside a step
 
@@ -53,6 +56,6 @@ struct CpuOptions {
   int threads = 0;  // cores of this machine / ranks on it, given by the caller; 0: all cores. Results do not depend on it
 };
 std::unique_ptr<Device> MakeCpuDevice(const CpuOptions& options);
-std::unique_ptr<Device> MakeDryDevice();
+std::unique_ptr<Device> MakeDryDevice(DeviceKind plans_for = DeviceKind::kCpu);  // the cuda device: device/cuda/make_cuda_device.h
 
 }  // namespace yardmaster

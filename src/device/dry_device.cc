@@ -8,6 +8,8 @@ namespace {
 
 class DryDevice : public Device {
  public:
+  explicit DryDevice(DeviceKind target) : target_(target) {}
+  DeviceKind target() const override { return target_; }
   DeviceKind kind() const override { return DeviceKind::kDry; }
   std::string description() const override { return "dry (plans memory, computes nothing)"; }
   void* Allocate(size_t bytes) override {
@@ -17,10 +19,13 @@ class DryDevice : public Device {
   void Free(void*) noexcept override {}
   void CopyToHost(void*, const void*, size_t) override {}
   void CopyFromHost(void*, const void*, size_t) override {}
+
+ private:
+  DeviceKind target_;
 };
 
 }  // namespace
 
-std::unique_ptr<Device> MakeDryDevice() { return std::make_unique<DryDevice>(); }
+std::unique_ptr<Device> MakeDryDevice(DeviceKind plans_for) { return std::make_unique<DryDevice>(plans_for); }
 
 }  // namespace yardmaster

@@ -1,0 +1,28 @@
+// File: src/device/cuda/make_cuda_device.h
+//
+// The way to the cuda device for code that sees no CUDA header. Both functions exist in every build.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "src/device/device.h"
+
+namespace yardmaster {
+
+struct CudaStatus {
+  int usable = 0;      // GPUs that this build can run on
+  std::string reason;  // what they are, or why there are none: one sentence for the start-up summary
+};
+// Never throws; works without a driver (nothing links to libcuda).
+CudaStatus CudaAvailability();
+
+struct CudaOptions {
+  int index = 0;  // among the visible devices
+  int rank = 0;   // named in errors
+};
+// Throws Error(kConfig) with CudaAvailability()'s reason when there is no such device. The device is made current for
+// the calling thread and stays so in every call.
+std::unique_ptr<Device> MakeCudaDevice(const CudaOptions& options);
+
+}  // namespace yardmaster
