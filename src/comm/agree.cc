@@ -21,10 +21,12 @@ void AgreeOrThrow(Agreement& agreement, const std::function<void()>& f, const st
   }
   const std::vector<std::string> outcomes = agreement.AllGather(outcome);
   YM_CHECK_EQ(outcomes.size(), static_cast<size_t>(agreement.size()));
-  const auto failed = std::find_if(outcomes.begin(), outcomes.end(), [](const std::string& o) { return !o.empty(); });
+  const auto failed = std::find_if(outcomes.begin(), outcomes.end(),
+                                   [](const std::string& o) { return !o.empty(); });
   if (failed == outcomes.end()) return;
   const int rank = static_cast<int>(failed - outcomes.begin());
-  const auto others = std::count_if(failed + 1, outcomes.end(), [](const std::string& o) { return !o.empty(); });
+  const auto others =
+      std::count_if(failed + 1, outcomes.end(), [](const std::string& o) { return !o.empty(); });
   const size_t space = failed->find(' ');
   YM_CHECK(space != std::string::npos, "outcome of rank ", rank, ": ", *failed);
   std::string message = what + " failed";

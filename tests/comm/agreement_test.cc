@@ -16,7 +16,8 @@ using testing::World;
 // Of any length, with any bytes.
 std::string TextOf(int rank, size_t length) {
   std::string text;
-  for (size_t i = 0; i < length; ++i) text.push_back(static_cast<char>((i * 7 + static_cast<size_t>(rank)) % 256));
+  for (size_t i = 0; i < length; ++i)
+    text.push_back(static_cast<char>((i * 7 + static_cast<size_t>(rank)) % 256));
   return text;
 }
 
@@ -37,7 +38,9 @@ TEST_CASE("strings reach everybody") {
   CHECK(rank == World().rank());
   for (size_t length : {size_t{0}, size_t{1}, size_t{100}, size_t{5000}}) {
     // Lengths differ; the last rank has none.
-    const auto length_of = [&](int r) { return r == size - 1 ? 0 : length * static_cast<size_t>(r + 1); };
+    const auto length_of = [&](int r) {
+      return r == size - 1 ? 0 : length * static_cast<size_t>(r + 1);
+    };
     const std::vector<std::string> all = agreement->AllGather(TextOf(rank, length_of(rank)));
     const std::vector<std::string> gathered = agreement->Gather(TextOf(rank, length_of(rank)));
     REQUIRE(all.size() == static_cast<size_t>(size));
@@ -52,23 +55,32 @@ TEST_CASE("an error of one rank is everybody's") {
   const int size = agreement->size(), rank = agreement->rank();
   for (int failing = 0; failing < size; ++failing) {
     try {
-      AgreeOrThrow(*agreement, [&] { if (rank == failing) throw DataError("byte 17 is wrong", "train.bin"); }, "reading the data");
+      AgreeOrThrow(
+          *agreement,
+          [&] {
+            if (rank == failing) throw DataError("byte 17 is wrong", "train.bin");
+          },
+          "reading the data");
       FAIL("nothing was thrown");
     } catch (const AgreedError& e) {
       CHECK(e.code() == ExitCode::kData);
       CHECK(e.failed_rank() == failing);
       const std::string on = size == 1 ? "" : StrCat(" on rank ", failing, " of ", size);
-      CHECK(std::string(e.what()) == "reading the data failed" + on + ": train.bin: byte 17 is wrong");
+      CHECK(std::string(e.what()) ==
+            "reading the data failed" + on + ": train.bin: byte 17 is wrong");
     }
   }
   // Several at once: the lowest rank speaks. Bugs are agreed on too.
   if (size > 1) {
     try {
-      AgreeOrThrow(*agreement, [&] {
-        if (rank == 0) return;
-        if (rank == 1) YM_CHECK_EQ(rank, -1);
-        throw CheckpointError("disk full");
-      }, "saving");
+      AgreeOrThrow(
+          *agreement,
+          [&] {
+            if (rank == 0) return;
+            if (rank == 1) YM_CHECK_EQ(rank, -1);
+            throw CheckpointError("disk full");
+          },
+          "saving");
       FAIL("nothing was thrown");
     } catch (const AgreedError& e) {
       CHECK(e.failed_rank() == 1);
@@ -79,15 +91,19 @@ TEST_CASE("an error of one rank is everybody's") {
   }
   // Afterwards the ranks still understand each other.
   int ran = 0;
-  AgreeOrThrow(*agreement, [&] { ++ran; }, "nothing");
+  AgreeOrThrow(
+      *agreement, [&] { ++ran; }, "nothing");
   CHECK(ran == 1);
   CHECK(agreement->Broadcast(StrCat("from ", rank)) == "from 0");
 }
 
 TEST_CASE("a process alone agrees with itself") {
   SingleProcess alone;
-  AgreeOrThrow(alone, [] {}, "nothing");
-  CHECK_THROWS_AS(AgreeOrThrow(alone, [] { throw 3; }, "something odd"), AgreedError);
+  AgreeOrThrow(
+      alone, [] {}, "nothing");
+  CHECK_THROWS_AS(AgreeOrThrow(
+                      alone, [] { throw 3; }, "something odd"),
+                  AgreedError);
 }
 
 TEST_CASE("a wait that is too long names who is missing, and nothing follows") {

@@ -45,7 +45,9 @@ std::vector<int64_t> UnevenBounds(int64_t n, int size, uint64_t seed) {
   bounds[0] = 0;
   for (int r = 1; r < size; ++r) {
     const double u = PhiloxUniform(5, seed, static_cast<uint64_t>(r));
-    bounds[r] = u < 0.3 ? bounds[r - 1] : bounds[r - 1] + static_cast<int64_t>(u * static_cast<double>(n - bounds[r - 1]));
+    bounds[r] =
+        u < 0.3 ? bounds[r - 1]
+                : bounds[r - 1] + static_cast<int64_t>(u * static_cast<double>(n - bounds[r - 1]));
   }
   return bounds;
 }
@@ -92,7 +94,8 @@ TEST_CASE("rank order shows in the bits") {
   if (World().size() < 3) YM_SKIP("with two ranks there is one order only");
   const std::vector<int64_t> ranks = AllRanks(), reversed(ranks.rbegin(), ranks.rend());
   const int64_t n = 1000;
-  REQUIRE_FALSE(SameBits(SerialSum<float>(ranks, n).data(), SerialSum<float>(reversed, n).data(), n));
+  REQUIRE_FALSE(
+      SameBits(SerialSum<float>(ranks, n).data(), SerialSum<float>(reversed, n).data(), n));
   // A group lists its ranks in any order, and that is the order of its sums.
   const auto comm = World().Group(reversed, "reversed");
   CHECK(comm->rank() == World().size() - 1 - World().rank());
@@ -111,7 +114,8 @@ TEST_CASE("int64 sums are exact") {
 TEST_CASE("maximum, where NaN wins") {
   const auto comm = World().WorldGroup();
   const int last = World().size() - 1;
-  const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
+  const double nan = std::numeric_limits<double>::quiet_NaN(),
+               inf = std::numeric_limits<double>::infinity();
   std::vector<double> x = {static_cast<double>(World().rank()), -1.0 - World().rank(),
                            World().rank() == last ? nan : 5.0, World().rank() == 0 ? nan : inf};
   comm->AllReduceMax(CpuStream(), TensorOf(x));
@@ -123,7 +127,8 @@ TEST_CASE("maximum, where NaN wins") {
   comm->AllReduceMax(CpuStream(), TensorOf(flags));
   CHECK(flags == std::vector<int32_t>{2, 0});
   std::vector<float> large(200000);
-  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<int>(i) % World().size() == World().rank() ? 3.f : -1.f;
+  for (size_t i = 0; i < large.size(); ++i)
+    large[i] = static_cast<int>(i) % World().size() == World().rank() ? 3.f : -1.f;
   comm->AllReduceMax(CpuStream(), TensorOf(large));
   CHECK(large == std::vector<float>(200000, 3.f));
 }
@@ -172,7 +177,8 @@ TEST_CASE("exchange of unequal blocks, also with oneself") {
   }
   comm->Exchange(sends, receives, "test");
   for (int p = 0; p < size; ++p) {
-    std::vector<char> expected(first(p, rank) + second(p, rank), static_cast<char>(1 + p * size + rank));
+    std::vector<char> expected(first(p, rank) + second(p, rank),
+                               static_cast<char>(1 + p * size + rank));
     if (second(p, rank)) expected.back() = 'z';
     CHECK(in[p] == expected);
   }
@@ -189,7 +195,8 @@ TEST_CASE("tensors of the dry device are left alone") {
   bounds[0] = 0;
   comm->ReduceScatterSum(stream, x, bounds);
   bounds.back() = 999;
-  if (comm->size() > 1) CHECK_THROWS_AS(comm->AllGather(stream, x, bounds), InternalError);  // not ascending
+  if (comm->size() > 1)
+    CHECK_THROWS_AS(comm->AllGather(stream, x, bounds), InternalError);  // not ascending
   CHECK_THROWS_AS(comm->AllReduceSum(stream, Tensor(nullptr, DType::kBF16, {8})), InternalError);
 }
 

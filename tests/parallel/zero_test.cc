@@ -12,9 +12,10 @@ namespace {
 std::vector<ZeroParameter> DeepSeekV3Stage(int layers) {
   std::vector<ZeroParameter> p = {ZeroParameter::Of({129280, 7168})};
   for (int i = 0; i < layers; ++i) {
-    for (const Shape& shape : {Shape{7168}, Shape{1536, 7168}, Shape{1536}, Shape{24576, 1536}, Shape{576, 7168}, Shape{512},
-                               Shape{32768, 512}, Shape{7168, 16384}, Shape{7168}, Shape{256, 7168}, Shape{4096, 7168},
-                               Shape{7168, 2048}}) {
+    for (const Shape& shape :
+         {Shape{7168}, Shape{1536, 7168}, Shape{1536}, Shape{24576, 1536}, Shape{576, 7168},
+          Shape{512}, Shape{32768, 512}, Shape{7168, 16384}, Shape{7168}, Shape{256, 7168},
+          Shape{4096, 7168}, Shape{7168, 2048}}) {
       p.push_back(ZeroParameter::Of(shape));
     }
   }
@@ -22,13 +23,15 @@ std::vector<ZeroParameter> DeepSeekV3Stage(int layers) {
 }
 
 // Ascending, from 0 to the end, whole rows, cut at multiples of 128 rows of a matrix.
-void CheckCuts(const std::vector<ZeroParameter>& parameters, const std::vector<std::vector<int64_t>>& bounds, int ranks) {
+void CheckCuts(const std::vector<ZeroParameter>& parameters,
+               const std::vector<std::vector<int64_t>>& bounds, int ranks) {
   REQUIRE(bounds.size() == parameters.size());
   int64_t wrong = 0;
   for (size_t i = 0; i < parameters.size(); ++i) {
     const ZeroParameter& p = parameters[i];
     REQUIRE(bounds[i].size() == static_cast<size_t>(ranks) + 1);
-    wrong += bounds[i].front() != 0 || bounds[i].back() != p.elements() || !std::is_sorted(bounds[i].begin(), bounds[i].end());
+    wrong += bounds[i].front() != 0 || bounds[i].back() != p.elements() ||
+             !std::is_sorted(bounds[i].begin(), bounds[i].end());
     for (int64_t b : bounds[i]) {
       wrong += p.elements() > 0 && (b % p.cols != 0 || (b / p.cols % p.rows % 128 != 0));
     }
@@ -43,8 +46,8 @@ void CheckCuts(const std::vector<ZeroParameter>& parameters, const std::vector<s
 
 TEST_CASE("every row has one owner, for up to 4096 ranks") {
   std::vector<ZeroParameter> parameters = DeepSeekV3Stage(4);
-  parameters.push_back({64, 384, 96});       // experts
-  parameters.push_back({5, 200, 1000});      // rows that are no multiple of 128
+  parameters.push_back({64, 384, 96});   // experts
+  parameters.push_back({5, 200, 1000});  // rows that are no multiple of 128
   parameters.push_back({1, 70001, 3});
   parameters.push_back({1, 0, 8});
   for (int ranks : {1, 2, 3, 4, 7, 16, 128, 1000, 4096}) {
@@ -67,11 +70,14 @@ TEST_CASE("the load is balanced to one piece") {
   for (int ranks : {1, 2, 8, 96, 128, 1024, 4096}) {
     const std::vector<int64_t> loads = ZeroLoads(ZeroBounds(parameters, ranks));
     INFO(ranks << " ranks");
-    CHECK(*std::max_element(loads.begin(), loads.end()) - *std::min_element(loads.begin(), loads.end()) <= piece);
+    CHECK(*std::max_element(loads.begin(), loads.end()) -
+              *std::min_element(loads.begin(), loads.end()) <=
+          piece);
   }
   // As it is, with rows that are no multiples of 128: at 128 ranks within 2% of the mean.
   const std::vector<int64_t> loads = ZeroLoads(ZeroBounds(DeepSeekV3Stage(4), 128));
-  const double mean = static_cast<double>(std::accumulate(loads.begin(), loads.end(), int64_t{0})) / 128;
+  const double mean =
+      static_cast<double>(std::accumulate(loads.begin(), loads.end(), int64_t{0})) / 128;
   CHECK(static_cast<double>(*std::max_element(loads.begin(), loads.end())) < 1.02 * mean);
 }
 
@@ -79,7 +85,8 @@ TEST_CASE("small tensors go round, in registry order") {
   const std::vector<ZeroParameter> norms(5, ZeroParameter::Of({64}));
   const auto bounds = ZeroBounds(norms, 2);
   for (size_t i = 0; i < norms.size(); ++i) {
-    CHECK(bounds[i] == (i % 2 == 0 ? std::vector<int64_t>{0, 64, 64} : std::vector<int64_t>{0, 0, 64}));
+    CHECK(bounds[i] ==
+          (i % 2 == 0 ? std::vector<int64_t>{0, 64, 64} : std::vector<int64_t>{0, 0, 64}));
   }
   CHECK(ZeroBounds(norms, 2) == bounds);
   CHECK(ZeroBounds({}, 3).empty());

@@ -12,11 +12,13 @@ namespace {
 
 using Transfer = MpiCommunicator::Transfer;
 
-// Rows [row, row + rows) of a contiguous tensor whose first axis counts rows; [R] has rows of one element.
+// Rows [row, row + rows) of a contiguous tensor whose first axis counts rows; [R] has rows of one
+// element.
 Transfer Rows(int peer, const Tensor& t, int64_t row, int64_t rows) {
   const int64_t row_bytes = t.dim(0) ? t.bytes() / t.dim(0) : 0;
   YM_CHECK(t.contiguous() || rows == 0, "rows of a strided tensor ", t.shape());
-  YM_CHECK(0 <= row && 0 <= rows && row + rows <= t.dim(0), "rows ", row, " + ", rows, " of ", t.shape());
+  YM_CHECK(0 <= row && 0 <= rows && row + rows <= t.dim(0), "rows ", row, " + ", rows, " of ",
+           t.shape());
   return {peer, static_cast<char*>(t.data()) + row * row_bytes, rows * row_bytes};
 }
 
@@ -24,27 +26,34 @@ Transfer Rows(int peer, const Tensor& t, int64_t row, int64_t rows) {
 
 MpiDispatcher::MpiDispatcher(const MpiDispatcherOptions& options, MpiCommunicator* comm)
     : options_(options), placement_(options.num_experts, options.ep), comm_(comm) {
-  YM_CHECK(options.top_k >= 1 && options.top_k <= options.num_experts, "top ", options.top_k, " of ", options.num_experts);
-  YM_CHECK(options.ragged_buffer_factor == -1 || options.ragged_buffer_factor > 0, "factor ", options.ragged_buffer_factor);
-  YM_CHECK(0 <= options.ep_index && options.ep_index < options.ep, options.ep_index, " of ", options.ep);
+  YM_CHECK(options.top_k >= 1 && options.top_k <= options.num_experts, "top ", options.top_k,
+           " of ", options.num_experts);
+  YM_CHECK(options.ragged_buffer_factor == -1 || options.ragged_buffer_factor > 0, "factor ",
+           options.ragged_buffer_factor);
+  YM_CHECK(0 <= options.ep_index && options.ep_index < options.ep, options.ep_index, " of ",
+           options.ep);
   if (comm_ != nullptr) {
     YM_CHECK_EQ(comm_->size(), options.ep, comm_->name());
     YM_CHECK_EQ(comm_->rank(), options.ep_index, comm_->name());
   }
 }
 
-std::string MpiDispatcher::Me() const { return StrCat("rank ", options_.ep_index, " of ", options_.ep, " (expert-parallel)"); }
+std::string MpiDispatcher::Me() const {
+  return StrCat("rank ", options_.ep_index, " of ", options_.ep, " (expert-parallel)");
+}
 
 int64_t MpiDispatcher::window_rows(int64_t tokens) const {
   const int64_t T = std::max(tokens, options_.least_tokens), K = options_.top_k;
   const int64_t worst = options_.ep * T * std::min(K, local_experts());
   if (options_.ragged_buffer_factor < 0) return worst;
   // The balanced load is T * K rows, whatever the number of ranks.
-  const double rows = std::ceil(options_.ragged_buffer_factor * static_cast<double>(T) * static_cast<double>(K));
+  const double rows =
+      std::ceil(options_.ragged_buffer_factor * static_cast<double>(T) * static_cast<double>(K));
   return rows < static_cast<double>(worst) ? static_cast<int64_t>(rows) : worst;
 }
 
-MpiDispatcher::Block MpiDispatcher::BlockOf(const RoutingHandle& handle, int64_t p, int64_t e) const {
+MpiDispatcher::Block MpiDispatcher::BlockOf(const RoutingHandle& handle, int64_t p,
+                                            int64_t e) const {
   const int64_t E = options_.num_experts;
   const int64_t* counts = handle.counts.as<int64_t>();
   const int64_t window = counts[placement_.OwnerOf(e) * (E + 2) + E + 1];
@@ -52,11 +61,12 @@ MpiDispatcher::Block MpiDispatcher::BlockOf(const RoutingHandle& handle, int64_t
   return {row, std::clamp<int64_t>(window - row, 0, counts[p * (E + 2) + e])};
 }
 
-void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow, RoutingHandle* handle,
-                         Arena& saved, Arena& work) {
+void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow,
+                         RoutingHandle* handle, Arena& saved, Arena& work) {
   const int64_t T = idx_TK.dim(0), K = options_.top_k, n = options_.ep, E = options_.num_experts;
   YM_CHECK_EQ(idx_TK.dim(1), K);
-  YM_CHECK(stream.dry() || (stream.kind() == DeviceKind::kCpu && comm_ != nullptr), "MPI dispatch is for the cpu device");
+  YM_CHECK(stream.dry() || (stream.kind() == DeviceKind::kCpu && comm_ != nullptr),
+           "MPI dispatch is for the cpu device");
   const int64_t R = window_rows(T);
   handle->idx = idx_TK;
   handle->offsets = saved.Allocate("ep/offsets", DType::kI64, {local_experts() + 1});
@@ -70,7 +80,8 @@ void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tenso
     PlanExpanded(stream, overflow, handle, work);
     return;
   }
-  // A received token has at least one row in the window, and each rank sends each of its tokens at most once.
+  // A received token has at least one row in the window, and each rank sends each of its tokens at
+  // most once.
   const int64_t N = std::min(R, n * std::max(T, options_.least_tokens));
   handle->source = saved.Allocate("ep/source", DType::kI64, {R});
   handle->recv_offsets = saved.Allocate("ep/recv_offsets", DType::kI64, {n + 1});
@@ -79,7 +90,8 @@ void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tenso
 }
 
 // In: this rank's own counts by expert. Out: everybody's, with their T and R.
-void MpiDispatcher::ExchangeCounts(const Stream& stream, int64_t T, int64_t R, RoutingHandle* handle) {
+void MpiDispatcher::ExchangeCounts(const Stream& stream, int64_t T, int64_t R,
+                                   RoutingHandle* handle) {
   const int64_t E = options_.num_experts, n = options_.ep, row = E + 2;
   int64_t* counts = handle->counts.as<int64_t>();
   int64_t* own = counts + options_.ep_index * row;
@@ -91,17 +103,19 @@ void MpiDispatcher::ExchangeCounts(const Stream& stream, int64_t T, int64_t R, R
   for (int64_t p = 0; p < n; ++p) {
     int64_t sum = 0;
     for (int64_t e = 0; e < E; ++e) {
-      YM_CHECK_GE(counts[p * row + e], 0, "pairs of rank ", p, " for expert ", e, ", seen by ", Me());
+      YM_CHECK_GE(counts[p * row + e], 0, "pairs of rank ", p, " for expert ", e, ", seen by ",
+                  Me());
       sum += counts[p * row + e];
     }
-    YM_CHECK_EQ(sum, counts[p * row + E] * options_.top_k, "pairs counted and T * K of rank ", p, ", seen by ", Me(),
-                ": a chosen expert is out of range");
+    YM_CHECK_EQ(sum, counts[p * row + E] * options_.top_k, "pairs counted and T * K of rank ", p,
+                ", seen by ", Me(), ": a chosen expert is out of range");
   }
 }
 
 // counts -> begins, offsets, needed and the overflow flag.
 void MpiDispatcher::PlaceWindows(const RoutingHandle& handle, const Tensor& overflow) const {
-  const int64_t E = options_.num_experts, L = local_experts(), n = options_.ep, me = options_.ep_index;
+  const int64_t E = options_.num_experts, L = local_experts(), n = options_.ep,
+                me = options_.ep_index;
   const int64_t* counts = handle.counts.as<int64_t>();
   int64_t* begins = handle.begins.as<int64_t>();
   int64_t* offsets = handle.offsets.as<int64_t>();
@@ -129,10 +143,17 @@ void MpiDispatcher::PlaceWindows(const RoutingHandle& handle, const Tensor& over
   if (over) overflow.as<int32_t>()[0] = 1;
 }
 
-void MpiDispatcher::PlanExpanded(const Stream& stream, const Tensor& overflow, RoutingHandle* handle, Arena& work) {
-  // The send order is the permutation to rows by global expert: by rank, then by local expert, then by token.
-  PermutePlan(stream, {.idx = handle->idx, .expert_begin = 0, .offsets = handle->send_offsets, .slot = handle->send_slot,
-                       .source = handle->send_source}, overflow, work);
+void MpiDispatcher::PlanExpanded(const Stream& stream, const Tensor& overflow,
+                                 RoutingHandle* handle, Arena& work) {
+  // The send order is the permutation to rows by global expert: by rank, then by local expert, then
+  // by token.
+  PermutePlan(stream,
+              {.idx = handle->idx,
+               .expert_begin = 0,
+               .offsets = handle->send_offsets,
+               .slot = handle->send_slot,
+               .source = handle->send_source},
+              overflow, work);
   if (stream.dry()) return;
   const int64_t E = options_.num_experts, T = handle->idx.dim(0), me = options_.ep_index;
   const int64_t* sent = handle->send_offsets.as<int64_t>();
@@ -148,11 +169,14 @@ void MpiDispatcher::PlanExpanded(const Stream& stream, const Tensor& overflow, R
   }
 }
 
-void MpiDispatcher::PlanDeduplicated(const Stream& stream, const Tensor& overflow, RoutingHandle* handle, Arena& work) {
-  const int64_t T = handle->idx.dim(0), K = options_.top_k, E = options_.num_experts, n = options_.ep;
+void MpiDispatcher::PlanDeduplicated(const Stream& stream, const Tensor& overflow,
+                                     RoutingHandle* handle, Arena& work) {
+  const int64_t T = handle->idx.dim(0), K = options_.top_k, E = options_.num_experts,
+                n = options_.ep;
   const int64_t me = options_.ep_index, J = this->J(), R = window_rows(T);
   ArenaScope scope(work);
-  // Of each row to send: the window row of each of its token's choices at that rank, -1 for the others.
+  // Of each row to send: the window row of each of its token's choices at that rank, -1 for the
+  // others.
   const Tensor places = work.Allocate("ep/places", DType::kI64, {T * J, K});
   const Tensor next_row = work.Allocate("ep/next_row", DType::kI64, {E});
   const Tensor row_of_pair = work.Allocate("ep/row_of_pair", DType::kI64, {T, K});
@@ -184,7 +208,8 @@ void MpiDispatcher::PlanDeduplicated(const Stream& stream, const Tensor& overflo
       const Block block = BlockOf(*handle, me, e);
       const int64_t row = next[e]++;
       rows[pair] = row < block.row + block.rows ? row : -1;
-      if (rows[pair] >= 0 && placement_.OwnerOf(e) != last_rank) ++to[last_rank = placement_.OwnerOf(e)];
+      if (rows[pair] >= 0 && placement_.OwnerOf(e) != last_rank)
+        ++to[last_rank = placement_.OwnerOf(e)];
     }
   }
   int64_t* send_offsets = handle->send_offsets.as<int64_t>();
@@ -221,12 +246,14 @@ void MpiDispatcher::PlanDeduplicated(const Stream& stream, const Tensor& overflo
   comm_->Exchange(sends, receives, "token counts");
   int64_t* recv_offsets = handle->recv_offsets.as<int64_t>();
   recv_offsets[0] = 0;
-  for (int64_t p = 0; p < n; ++p) recv_offsets[p + 1] = recv_offsets[p] + tokens_from.as<int64_t>()[p];
+  for (int64_t p = 0; p < n; ++p)
+    recv_offsets[p + 1] = recv_offsets[p] + tokens_from.as<int64_t>()[p];
   const int64_t received = recv_offsets[n];
   YM_CHECK_LE(received, handle->recv_slot.dim(0), "tokens received by ", Me());
   ExchangeTokens(*handle, places, handle->recv_slot, false, "places of tokens");
 
-  // Invert: the received token and choice of each window row. Every row up to offsets[L] has exactly one.
+  // Invert: the received token and choice of each window row. Every row up to offsets[L] has
+  // exactly one.
   const int64_t* recv_slot = handle->recv_slot.as<int64_t>();
   int64_t* source = handle->source.as<int64_t>();
   const int64_t filled = handle->offsets.as<int64_t>()[local_experts()];
@@ -234,20 +261,22 @@ void MpiDispatcher::PlanDeduplicated(const Stream& stream, const Tensor& overflo
   int64_t placed = 0;
   for (int64_t pair = 0; pair < received * K; ++pair) {
     if (recv_slot[pair] < 0) continue;
-    YM_CHECK(recv_slot[pair] < filled && source[recv_slot[pair]] == -1, "row ", recv_slot[pair], " of ", filled, " on ", Me());
+    YM_CHECK(recv_slot[pair] < filled && source[recv_slot[pair]] == -1, "row ", recv_slot[pair],
+             " of ", filled, " on ", Me());
     source[recv_slot[pair]] = pair;
     ++placed;
   }
   YM_CHECK_EQ(placed, filled, "rows placed and rows counted on ", Me());
 }
 
-void MpiDispatcher::ExchangeWindow(const RoutingHandle& handle, const Tensor& sent, const Tensor& window, bool back,
-                                   const char* what) {
+void MpiDispatcher::ExchangeWindow(const RoutingHandle& handle, const Tensor& sent,
+                                   const Tensor& window, bool back, const char* what) {
   const int64_t L = local_experts(), n = options_.ep, me = options_.ep_index;
   const int64_t* send_offsets = handle.send_offsets.as<int64_t>();
   std::vector<Transfer> out, in;
   int64_t rows_in = 0;
-  // Peers in a rotated order, so that not all ranks send to rank 0 first; a pair of ranks sees its experts ascending.
+  // Peers in a rotated order, so that not all ranks send to rank 0 first; a pair of ranks sees its
+  // experts ascending.
   for (int64_t i = 0; i < n; ++i) {
     const int q = static_cast<int>((me + i) % n), p = static_cast<int>((me + n - i) % n);
     for (int64_t l = 0; l < L; ++l) {
@@ -257,12 +286,13 @@ void MpiDispatcher::ExchangeWindow(const RoutingHandle& handle, const Tensor& se
       rows_in += from.rows;
     }
   }
-  YM_CHECK_EQ(rows_in, handle.offsets.as<int64_t>()[L], what, ": rows received and rows of the window, on ", Me());
+  YM_CHECK_EQ(rows_in, handle.offsets.as<int64_t>()[L], what,
+              ": rows received and rows of the window, on ", Me());
   comm_->Exchange(back ? in : out, back ? out : in, what);
 }
 
-void MpiDispatcher::ExchangeTokens(const RoutingHandle& handle, const Tensor& sent, const Tensor& received, bool back,
-                                   const char* what) {
+void MpiDispatcher::ExchangeTokens(const RoutingHandle& handle, const Tensor& sent,
+                                   const Tensor& received, bool back, const char* what) {
   const int64_t n = options_.ep, me = options_.ep_index;
   const int64_t* send_offsets = handle.send_offsets.as<int64_t>();
   const int64_t* recv_offsets = handle.recv_offsets.as<int64_t>();
@@ -280,10 +310,12 @@ int64_t MpiDispatcher::TokensReceived(const RoutingHandle& handle, const Stream&
   return stream.dry() ? handle.recv_slot.dim(0) : handle.recv_offsets.as<int64_t>()[options_.ep];
 }
 
-void MpiDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
-                             const Tensor& x_RD, const Tensor& w_R, Arena& work) {
+void MpiDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
+                             const Tensor& w_TK, const Tensor& x_RD, const Tensor& w_R,
+                             Arena& work) {
   const int64_t T = handle.idx.dim(0), K = options_.top_k, D = x_TD.cols(), M = T * J();
-  YM_CHECK(x_TD.dim(0) == T && x_RD.dim(0) == window_rows(T) && x_RD.cols() == D && x_RD.dtype() == x_TD.dtype(),
+  YM_CHECK(x_TD.dim(0) == T && x_RD.dim(0) == window_rows(T) && x_RD.cols() == D &&
+               x_RD.dtype() == x_TD.dtype(),
            "dispatch of ", x_TD.shape(), " to ", x_RD.shape(), " on ", Me());
   YM_CHECK_EQ(w_TK.defined(), w_R.defined(), "weights go in if and only if they come out");
   const bool weights = w_TK.defined();
@@ -291,8 +323,13 @@ void MpiDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, 
   const Tensor x_sent = work.Allocate("ep/x_sent", x_TD.dtype(), {M, D});
   if (Expanded()) {
     const Tensor w_sent = weights ? work.Allocate("ep/w_sent", w_TK.dtype(), {M}) : Tensor();
-    Permute(stream, {.x_TD = x_TD, .w_TK = w_TK, .source = handle.send_source, .offsets = handle.send_offsets,
-                     .x_RD = x_sent, .w_R = w_sent, .top_k = K});
+    Permute(stream, {.x_TD = x_TD,
+                     .w_TK = w_TK,
+                     .source = handle.send_source,
+                     .offsets = handle.send_offsets,
+                     .x_RD = x_sent,
+                     .w_R = w_sent,
+                     .top_k = K});
     if (stream.dry()) return;
     ExchangeWindow(handle, x_sent, x_RD, false, "dispatch");
     if (weights) ExchangeWindow(handle, w_sent, w_R, false, "dispatch of weights");
@@ -300,28 +337,41 @@ void MpiDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, 
   }
   const int64_t N = TokensReceived(handle, stream);
   const Tensor x_received = work.Allocate("ep/x_received", x_TD.dtype(), {N, D});
-  Permute(stream, {.x_TD = x_TD, .source = handle.send_source, .offsets = handle.send_offsets, .x_RD = x_sent,
+  Permute(stream, {.x_TD = x_TD,
+                   .source = handle.send_source,
+                   .offsets = handle.send_offsets,
+                   .x_RD = x_sent,
                    .top_k = J()});
   if (!stream.dry()) ExchangeTokens(handle, x_sent, x_received, false, "dispatch");
   Tensor w_received;
   if (weights) {  // all K weights of a token go along with it
     const Tensor w_sent = work.Allocate("ep/w_sent", w_TK.dtype(), {M, K});
     w_received = work.Allocate("ep/w_received", w_TK.dtype(), {N, K});
-    Permute(stream, {.x_TD = w_TK, .source = handle.send_source, .offsets = handle.send_offsets, .x_RD = w_sent,
+    Permute(stream, {.x_TD = w_TK,
+                     .source = handle.send_source,
+                     .offsets = handle.send_offsets,
+                     .x_RD = w_sent,
                      .top_k = J()});
     if (!stream.dry()) ExchangeTokens(handle, w_sent, w_received, false, "dispatch of weights");
   }
-  Permute(stream, {.x_TD = x_received, .w_TK = w_received, .source = handle.source, .offsets = handle.offsets,
-                   .x_RD = x_RD, .w_R = w_R, .top_k = K});
+  Permute(stream, {.x_TD = x_received,
+                   .w_TK = w_received,
+                   .source = handle.source,
+                   .offsets = handle.offsets,
+                   .x_RD = x_RD,
+                   .w_R = w_R,
+                   .top_k = K});
 }
 
-void MpiDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD, const Tensor& residual,
-                            const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R, const Tensor& dw_TK,
-                            Arena& work) {
+void MpiDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD,
+                            const Tensor& residual, const Tensor& addend, const Tensor& y_TD,
+                            const Tensor& dw_R, const Tensor& dw_TK, Arena& work) {
   const int64_t T = handle.idx.dim(0), K = options_.top_k, D = y_TD.cols(), M = T * J();
-  YM_CHECK(y_TD.dim(0) == T && y_RD.dim(0) == window_rows(T) && y_RD.cols() == D && y_RD.dtype() == y_TD.dtype(),
+  YM_CHECK(y_TD.dim(0) == T && y_RD.dim(0) == window_rows(T) && y_RD.cols() == D &&
+               y_RD.dtype() == y_TD.dtype(),
            "combine of ", y_RD.shape(), " to ", y_TD.shape(), " on ", Me());
-  YM_CHECK_EQ(dw_R.defined(), dw_TK.defined(), "weight gradients go in if and only if they come out");
+  YM_CHECK_EQ(dw_R.defined(), dw_TK.defined(),
+              "weight gradients go in if and only if they come out");
   const bool weights = dw_R.defined();
   ArenaScope scope(work);
   const Tensor y_back = work.Allocate("ep/y_back", y_RD.dtype(), {M, D});
@@ -331,8 +381,13 @@ void MpiDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, c
       ExchangeWindow(handle, y_back, y_RD, true, "combine");
       if (weights) ExchangeWindow(handle, dw_back, dw_R, true, "combine of weight gradients");
     }
-    Unpermute(stream, {.y_RD = y_back, .slot = handle.send_slot, .dw_R = dw_back, .residual = residual,
-                       .addend = addend, .y_TD = y_TD, .dw_TK = dw_TK});
+    Unpermute(stream, {.y_RD = y_back,
+                       .slot = handle.send_slot,
+                       .dw_R = dw_back,
+                       .residual = residual,
+                       .addend = addend,
+                       .y_TD = y_TD,
+                       .dw_TK = dw_TK});
     return;
   }
   const int64_t N = TokensReceived(handle, stream);
@@ -343,12 +398,17 @@ void MpiDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, c
     dw_partial = work.Allocate("ep/dw_partial", dw_R.dtype(), {N, K});
     dw_back = work.Allocate("ep/dw_back", dw_R.dtype(), {M, K});
   }
-  Unpermute(stream, {.y_RD = y_RD, .slot = slots, .dw_R = dw_R, .y_TD = partial, .dw_TK = dw_partial});
+  Unpermute(stream,
+            {.y_RD = y_RD, .slot = slots, .dw_R = dw_R, .y_TD = partial, .dw_TK = dw_partial});
   if (!stream.dry()) {
     ExchangeTokens(handle, y_back, partial, true, "combine");
     if (weights) ExchangeTokens(handle, dw_back, dw_partial, true, "combine of weight gradients");
   }
-  Unpermute(stream, {.y_RD = y_back, .slot = handle.send_slot, .residual = residual, .addend = addend, .y_TD = y_TD});
+  Unpermute(stream, {.y_RD = y_back,
+                     .slot = handle.send_slot,
+                     .residual = residual,
+                     .addend = addend,
+                     .y_TD = y_TD});
   // A choice's gradient comes back with the one rank that owns its expert, zero with the others.
   if (weights) Unpermute(stream, {.y_RD = dw_back, .slot = handle.send_slot, .y_TD = dw_TK});
 }

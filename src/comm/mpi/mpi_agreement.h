@@ -1,6 +1,7 @@
 // File: src/comm/mpi/mpi_agreement.h
 //
-// Agreement (base/agreement.h) over all ranks by MPI, with deadlines. Private to src/comm/mpi: MpiWorld makes it.
+// Agreement (base/agreement.h) over all ranks by MPI, with deadlines. Private to src/comm/mpi:
+// MpiWorld makes it.
 #pragma once
 
 #include <memory>

@@ -11,12 +11,14 @@
 namespace yardmaster {
 namespace {
 
-// How long a wait stays awake before it sleeps between looks. Where every rank has a core, waits are mostly short (the
-// ranks do equal work) and sleeping would lengthen them; else the core is needed by the rank that is waited for.
+// How long a wait stays awake before it sleeps between looks. Where every rank has a core, waits
+// are mostly short (the ranks do equal work) and sleeping would lengthen them; else the core is
+// needed by the rank that is waited for.
 constexpr double kAwakeSeconds = 5e-3, kAwakeSecondsOversubscribed = 50e-6;
 constexpr int kFirstSleepMicroseconds = 20, kLongestSleepMicroseconds = 500;
 
-std::string Missing(std::vector<MPI_Request>& requests, const std::function<std::string(size_t)>& peer) {
+std::string Missing(std::vector<MPI_Request>& requests,
+                    const std::function<std::string(size_t)>& peer) {
   std::vector<std::string> names;
   for (size_t i = 0; i < requests.size(); ++i) {
     int done = 0;
@@ -46,15 +48,18 @@ void MpiWait(MpiState& state, std::vector<MPI_Request>& requests, const std::str
   int sleep_microseconds = kFirstSleepMicroseconds;
   for (;;) {
     int done = 0;
-    YM_MPI(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done, MPI_STATUSES_IGNORE));
+    YM_MPI(MPI_Testall(static_cast<int>(requests.size()), requests.data(), &done,
+                       MPI_STATUSES_IGNORE));
     if (done) return;
     const double waited = NowSeconds() - start;
     if (waited > state.timeout_seconds) {
       state.broken = true;
       throw Error(ExitCode::kWatchdog,
-                  StrCat("waited ", HumanSeconds(waited), " for ", what, ": ", Missing(requests, peer), " did not arrive"),
+                  StrCat("waited ", HumanSeconds(waited), " for ", what, ": ",
+                         Missing(requests, peer), " did not arrive"),
                   StrCat("rank ", state.world_rank, " of ", state.world_size),
-                  "look at the log of the ranks that did not arrive; slow but healthy ranks need a longer deadline");
+                  "look at the log of the ranks that did not arrive; slow but healthy ranks need a "
+                  "longer deadline");
     }
     if (waited < awake) {
       sched_yield();

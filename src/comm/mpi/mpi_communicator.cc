@@ -13,13 +13,18 @@ namespace {
 constexpr int kTag = 1;  // one tag: messages between two ranks of a group keep their order
 constexpr int64_t kScratchBytes = int64_t{1} << 25;
 constexpr int64_t kLeastSegmentBytes = 4096, kMostSegmentBytes = int64_t{1} << 20;
-constexpr int64_t kGatherAllBytes = int64_t{1} << 18;  // below: one exchange of everything beats two of parts
+constexpr int64_t kGatherAllBytes = int64_t{1}
+                                    << 18;  // below: one exchange of everything beats two of parts
 
 struct Sum {
-  template <class T> static T Of(T a, T b) { return a + b; }
+  template <class T>
+  static T Of(T a, T b) {
+    return a + b;
+  }
 };
 struct Max {
-  template <class T> static T Of(T a, T b) {
+  template <class T>
+  static T Of(T a, T b) {
     if constexpr (std::is_floating_point_v<T>) {
       if (std::isnan(b)) return b;
       if (std::isnan(a)) return a;
@@ -37,27 +42,34 @@ void Accumulate(T* to, const T* from, int64_t n) {
 template <class Op>
 void Accumulate(DType dtype, void* to, const void* from, int64_t n) {
   switch (dtype) {
-    case DType::kF32: return Accumulate<Op>(static_cast<float*>(to), static_cast<const float*>(from), n);
-    case DType::kF64: return Accumulate<Op>(static_cast<double*>(to), static_cast<const double*>(from), n);
-    case DType::kI32: return Accumulate<Op>(static_cast<int32_t*>(to), static_cast<const int32_t*>(from), n);
-    case DType::kI64: return Accumulate<Op>(static_cast<int64_t*>(to), static_cast<const int64_t*>(from), n);
-    default: YM_CHECK(false, "no reduction of ", DTypeName(dtype));
+    case DType::kF32:
+      return Accumulate<Op>(static_cast<float*>(to), static_cast<const float*>(from), n);
+    case DType::kF64:
+      return Accumulate<Op>(static_cast<double*>(to), static_cast<const double*>(from), n);
+    case DType::kI32:
+      return Accumulate<Op>(static_cast<int32_t*>(to), static_cast<const int32_t*>(from), n);
+    case DType::kI64:
+      return Accumulate<Op>(static_cast<int64_t*>(to), static_cast<const int64_t*>(from), n);
+    default:
+      YM_CHECK(false, "no reduction of ", DTypeName(dtype));
   }
 }
 
 // Whether there is anything to do; checks what every call must hold.
-bool Ready(const MpiCommunicator& comm, const MpiState& state, const Stream& stream, const Tensor& x) {
+bool Ready(const MpiCommunicator& comm, const MpiState& state, const Stream& stream,
+           const Tensor& x) {
   YM_CHECK(x.contiguous(), comm.name(), ": collective on a strided tensor ", x.shape());
   if (stream.dry()) return false;
-  YM_CHECK(stream.kind() == DeviceKind::kCpu, comm.name(), ": MPI moves host memory, not ", DeviceKindName(stream.kind()));
+  YM_CHECK(stream.kind() == DeviceKind::kCpu, comm.name(), ": MPI moves host memory, not ",
+           DeviceKindName(stream.kind()));
   MpiCheckUsable(state);
   return x.elements() > 0;
 }
 
 void CheckBounds(const MpiCommunicator& comm, const Tensor& x, const std::vector<int64_t>& bounds) {
   YM_CHECK_EQ(bounds.size(), static_cast<size_t>(comm.size()) + 1, comm.name());
-  YM_CHECK(bounds.front() >= 0 && bounds.back() <= x.elements(), comm.name(), ": bounds ", bounds.front(), "..",
-           bounds.back(), " of ", x.shape());
+  YM_CHECK(bounds.front() >= 0 && bounds.back() <= x.elements(), comm.name(), ": bounds ",
+           bounds.front(), "..", bounds.back(), " of ", x.shape());
   YM_CHECK(std::is_sorted(bounds.begin(), bounds.end()), comm.name(), ": bounds are not ascending");
 }
 
@@ -69,15 +81,17 @@ std::vector<int64_t> EvenBounds(int64_t n, int size) {
 
 // This rank's range of x = op over ranks, in segments that bound the working memory.
 template <class Op>
-void ReduceScatter(MpiCommunicator& comm, char* scratch, const Tensor& x, const std::vector<int64_t>& bounds,
-                   int64_t segment, const char* what) {
+void ReduceScatter(MpiCommunicator& comm, char* scratch, const Tensor& x,
+                   const std::vector<int64_t>& bounds, int64_t segment, const char* what) {
   const int size = comm.size(), rank = comm.rank();
   const int64_t width = DTypeBytes(x.dtype());
   char* data = static_cast<char*>(x.data());
   int64_t longest = 0;
   for (int r = 0; r < size; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
   for (int64_t done = 0; done < longest; done += segment) {
-    const auto length = [&](int r) { return std::clamp<int64_t>(bounds[r + 1] - bounds[r] - done, 0, segment); };
+    const auto length = [&](int r) {
+      return std::clamp<int64_t>(bounds[r + 1] - bounds[r] - done, 0, segment);
+    };
     const int64_t own = length(rank);
     char* own_data = data + (bounds[rank] + done) * width;
     // Rows of scratch: one for each rank, this rank's own unused, then the sum.
@@ -97,7 +111,8 @@ void ReduceScatter(MpiCommunicator& comm, char* scratch, const Tensor& x, const 
   }
 }
 
-void GatherRanges(MpiCommunicator& comm, const Tensor& x, const std::vector<int64_t>& bounds, const char* what) {
+void GatherRanges(MpiCommunicator& comm, const Tensor& x, const std::vector<int64_t>& bounds,
+                  const char* what) {
   const int size = comm.size(), rank = comm.rank();
   const int64_t width = DTypeBytes(x.dtype());
   char* data = static_cast<char*>(x.data());
@@ -105,7 +120,8 @@ void GatherRanges(MpiCommunicator& comm, const Tensor& x, const std::vector<int6
   for (int i = 1; i < size; ++i) {
     const int to = (rank + i) % size, from = (rank + size - i) % size;
     sends.push_back({to, data + bounds[rank] * width, (bounds[rank + 1] - bounds[rank]) * width});
-    receives.push_back({from, data + bounds[from] * width, (bounds[from + 1] - bounds[from]) * width});
+    receives.push_back(
+        {from, data + bounds[from] * width, (bounds[from + 1] - bounds[from]) * width});
   }
   comm.Exchange(sends, receives, what);
 }
@@ -116,9 +132,12 @@ int64_t SegmentBytes(int size) {
 
 }  // namespace
 
-MpiCommunicator::Impl::Impl(std::shared_ptr<MpiState> state_in, MPI_Comm comm_in, std::vector<int> ranks_in,
-                            std::string name_in)
-    : state(std::move(state_in)), comm(comm_in), ranks(std::move(ranks_in)), name(std::move(name_in)) {
+MpiCommunicator::Impl::Impl(std::shared_ptr<MpiState> state_in, MPI_Comm comm_in,
+                            std::vector<int> ranks_in, std::string name_in)
+    : state(std::move(state_in)),
+      comm(comm_in),
+      ranks(std::move(ranks_in)),
+      name(std::move(name_in)) {
   YM_MPI(MPI_Comm_rank(comm, &rank));
   YM_MPI(MPI_Comm_size(comm, &size));
   YM_CHECK_EQ(static_cast<size_t>(size), ranks.size(), name);
@@ -139,7 +158,9 @@ std::string MpiCommunicator::Impl::PeerName(int peer) const {
   return StrCat("rank ", peer, " of ", name, " (world rank ", ranks[peer], ")");
 }
 
-std::string MpiCommunicator::Impl::What(const char* what) const { return StrCat(what, " in group ", name); }
+std::string MpiCommunicator::Impl::What(const char* what) const {
+  return StrCat(what, " in group ", name);
+}
 
 MpiCommunicator::MpiCommunicator(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 MpiCommunicator::~MpiCommunicator() = default;
@@ -148,24 +169,26 @@ int MpiCommunicator::size() const { return impl_->size; }
 const char* MpiCommunicator::name() const { return impl_->name.c_str(); }
 int MpiCommunicator::world_rank(int group_rank) const { return impl_->ranks[group_rank]; }
 
-void MpiCommunicator::Exchange(const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
-                               const char* what) {
+void MpiCommunicator::Exchange(const std::vector<Transfer>& sends,
+                               const std::vector<Transfer>& receives, const char* what) {
   MpiCheckUsable(*impl_->state);
   const int64_t most = impl_->state->max_message_bytes;
   impl_->requests.clear();
   impl_->peers.clear();
   const auto post = [&](const Transfer& t, bool send) {
-    YM_CHECK(0 <= t.peer && t.peer < size() && t.bytes >= 0, what, ": ", t.bytes, " bytes to or from rank ", t.peer, " of ",
-             name());
+    YM_CHECK(0 <= t.peer && t.peer < size() && t.bytes >= 0, what, ": ", t.bytes,
+             " bytes to or from rank ", t.peer, " of ", name());
     for (int64_t done = 0; done < t.bytes; done += most) {
       char* data = static_cast<char*>(t.data) + done;
       const int bytes = static_cast<int>(std::min(most, t.bytes - done));
       impl_->requests.emplace_back(MPI_REQUEST_NULL);
       impl_->peers.push_back(t.peer);
       if (send) {
-        YM_MPI(MPI_Isend(data, bytes, MPI_BYTE, t.peer, kTag, impl_->comm, &impl_->requests.back()));
+        YM_MPI(
+            MPI_Isend(data, bytes, MPI_BYTE, t.peer, kTag, impl_->comm, &impl_->requests.back()));
       } else {
-        YM_MPI(MPI_Irecv(data, bytes, MPI_BYTE, t.peer, kTag, impl_->comm, &impl_->requests.back()));
+        YM_MPI(
+            MPI_Irecv(data, bytes, MPI_BYTE, t.peer, kTag, impl_->comm, &impl_->requests.back()));
       }
     }
   };
@@ -179,21 +202,24 @@ void MpiCommunicator::Exchange(const std::vector<Transfer>& sends, const std::ve
   auto from = sends.begin();
   for (const Transfer& to : receives) {
     if (to.peer != rank() || to.bytes == 0) continue;
-    from = std::find_if(from, sends.end(), [&](const Transfer& t) { return t.peer == rank() && t.bytes > 0; });
-    YM_CHECK(from != sends.end() && from->bytes == to.bytes, what, " in ", name(), ": rank ", rank(),
-             " expects ", to.bytes, " bytes from itself that it does not send");
+    from = std::find_if(from, sends.end(),
+                        [&](const Transfer& t) { return t.peer == rank() && t.bytes > 0; });
+    YM_CHECK(from != sends.end() && from->bytes == to.bytes, what, " in ", name(), ": rank ",
+             rank(), " expects ", to.bytes, " bytes from itself that it does not send");
     std::memcpy(to.data, from->data, static_cast<size_t>(to.bytes));
     ++from;
   }
   if (!impl_->requests.empty()) {
-    MpiWait(*impl_->state, impl_->requests, impl_->What(what), [&](size_t i) { return impl_->PeerName(impl_->peers[i]); });
+    MpiWait(*impl_->state, impl_->requests, impl_->What(what),
+            [&](size_t i) { return impl_->PeerName(impl_->peers[i]); });
   }
 }
 
 namespace {
 
 template <class Op>
-void AllReduce(MpiCommunicator& comm, const Tensor& x, const char* what, const std::function<char*(int64_t)>& scratch) {
+void AllReduce(MpiCommunicator& comm, const Tensor& x, const char* what,
+               const std::function<char*(int64_t)>& scratch) {
   const int size = comm.size();
   const int64_t n = x.elements(), width = DTypeBytes(x.dtype());
   if (size == 1) return;
@@ -210,11 +236,14 @@ void AllReduce(MpiCommunicator& comm, const Tensor& x, const char* what, const s
     return;
   }
   const std::vector<int64_t> bounds = EvenBounds(n, size);
-  ReduceScatter<Op>(comm, scratch(SegmentBytes(size) * (size + 1)), x, bounds, SegmentBytes(size) / width, what);
+  ReduceScatter<Op>(comm, scratch(SegmentBytes(size) * (size + 1)), x, bounds,
+                    SegmentBytes(size) / width, what);
   GatherRanges(comm, x, bounds, what);
 }
 
-bool Reducible(DType t) { return t == DType::kF32 || t == DType::kF64 || t == DType::kI32 || t == DType::kI64; }
+bool Reducible(DType t) {
+  return t == DType::kF32 || t == DType::kF64 || t == DType::kI32 || t == DType::kI64;
+}
 
 }  // namespace
 
@@ -227,10 +256,12 @@ void MpiCommunicator::AllReduceSum(const Stream& stream, const Tensor& x) {
 void MpiCommunicator::AllReduceMax(const Stream& stream, const Tensor& x) {
   YM_CHECK(Reducible(x.dtype()), name(), ": no maximum of ", DTypeName(x.dtype()));
   if (!Ready(*this, *impl_->state, stream, x)) return;
-  AllReduce<Max>(*this, x, "all-reduce (maximum)", [&](int64_t bytes) { return impl_->Scratch(bytes); });
+  AllReduce<Max>(*this, x, "all-reduce (maximum)",
+                 [&](int64_t bytes) { return impl_->Scratch(bytes); });
 }
 
-void MpiCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {
+void MpiCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x,
+                                       const std::vector<int64_t>& bounds) {
   YM_CHECK(Reducible(x.dtype()), name(), ": no sum of ", DTypeName(x.dtype()));
   CheckBounds(*this, x, bounds);
   if (!Ready(*this, *impl_->state, stream, x) || size() == 1) return;
@@ -238,7 +269,8 @@ void MpiCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x, co
                      SegmentBytes(size()) / DTypeBytes(x.dtype()), "reduce-scatter");
 }
 
-void MpiCommunicator::AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {
+void MpiCommunicator::AllGather(const Stream& stream, const Tensor& x,
+                                const std::vector<int64_t>& bounds) {
   CheckBounds(*this, x, bounds);
   if (!Ready(*this, *impl_->state, stream, x) || size() == 1) return;
   GatherRanges(*this, x, bounds, "all-gather");
@@ -250,9 +282,11 @@ void MpiCommunicator::Broadcast(const Stream& stream, const Tensor& x, int root)
   const int64_t most = impl_->state->max_message_bytes;
   for (int64_t done = 0; done < x.bytes(); done += most) {
     impl_->requests.assign(1, MPI_REQUEST_NULL);
-    YM_MPI(MPI_Ibcast(static_cast<char*>(x.data()) + done, static_cast<int>(std::min(most, x.bytes() - done)), MPI_BYTE,
-                      root, impl_->comm, impl_->requests.data()));
-    MpiWait(*impl_->state, impl_->requests, impl_->What("broadcast"), [&](size_t) { return impl_->PeerName(root); });
+    YM_MPI(MPI_Ibcast(static_cast<char*>(x.data()) + done,
+                      static_cast<int>(std::min(most, x.bytes() - done)), MPI_BYTE, root,
+                      impl_->comm, impl_->requests.data()));
+    MpiWait(*impl_->state, impl_->requests, impl_->What("broadcast"),
+            [&](size_t) { return impl_->PeerName(root); });
   }
 }
 

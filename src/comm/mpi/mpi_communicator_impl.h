@@ -13,7 +13,8 @@
 namespace yardmaster {
 
 struct MpiCommunicator::Impl {
-  Impl(std::shared_ptr<MpiState> state_in, MPI_Comm comm_in, std::vector<int> ranks_in, std::string name_in);
+  Impl(std::shared_ptr<MpiState> state_in, MPI_Comm comm_in, std::vector<int> ranks_in,
+       std::string name_in);
   ~Impl();
   Impl(const Impl&) = delete;
   Impl& operator=(const Impl&) = delete;

@@ -24,8 +24,8 @@ MpiWorld::MpiWorld(const MpiOptions& options)
   YM_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
   YM_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (provided < MPI_THREAD_FUNNELED) {
-    throw Error(ExitCode::kConfig, "this MPI library does not work in a process with threads", "MPI_Init_thread",
-                "use Open MPI 4 or later");
+    throw Error(ExitCode::kConfig, "this MPI library does not work in a process with threads",
+                "MPI_Init_thread", "use Open MPI 4 or later");
   }
   YM_MPI(MPI_Comm_rank(MPI_COMM_WORLD, &rank_));
   YM_MPI(MPI_Comm_size(MPI_COMM_WORLD, &size_));
@@ -43,7 +43,8 @@ MpiWorld::MpiWorld(const MpiOptions& options)
   state_->max_message_bytes = options.max_message_bytes;
   state_->world_rank = rank_;
   state_->world_size = size_;
-  state_->oversubscribed = local_size_ > static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  state_->oversubscribed =
+      local_size_ > static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
 }
 
 MpiWorld::~MpiWorld() {
@@ -67,9 +68,11 @@ bool MpiWorld::Launched() {
   return false;
 }
 
-std::unique_ptr<MpiCommunicator> MpiWorld::Group(const std::vector<int64_t>& ranks, const std::string& name) {
+std::unique_ptr<MpiCommunicator> MpiWorld::Group(const std::vector<int64_t>& ranks,
+                                                 const std::string& name) {
   MpiCheckUsable(*state_);
-  YM_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "rank ", rank_, " is not in its group ", name);
+  YM_CHECK(std::find(ranks.begin(), ranks.end(), rank_) != ranks.end(), "rank ", rank_,
+           " is not in its group ", name);
   std::vector<int> members;
   for (int64_t r : ranks) {
     YM_CHECK(0 <= r && r < size_, "group ", name, " has rank ", r, " of ", size_);
@@ -83,8 +86,8 @@ std::unique_ptr<MpiCommunicator> MpiWorld::Group(const std::vector<int64_t>& ran
   MPI_Group_free(&group);
   MPI_Group_free(&world);
   YM_MPI(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
-  return std::unique_ptr<MpiCommunicator>(
-      new MpiCommunicator(std::make_unique<MpiCommunicator::Impl>(state_, comm, std::move(members), name)));
+  return std::unique_ptr<MpiCommunicator>(new MpiCommunicator(
+      std::make_unique<MpiCommunicator::Impl>(state_, comm, std::move(members), name)));
 }
 
 std::unique_ptr<MpiCommunicator> MpiWorld::WorldGroup() {
