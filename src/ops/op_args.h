@@ -36,6 +36,14 @@ class OpArgs {
              ", not F32 or F64");
     return t.dtype();
   }
+  // The type of weights and activations: F32, F64, and BF16 on cuda (or on the dry device that plans for it).
+  DType WorkType(const char* name, const Tensor& t) const {
+    YM_CHECK(t.defined(), op_, ": ", name, " is undefined");
+    if (t.dtype() == DType::kBF16 && stream_.target() == DeviceKind::kCuda) return t.dtype();
+    return ComputeType(name, t);
+  }
+  // The type of statistics, router values and main gradients beside a work type.
+  static DType AccumType(DType work) { return work == DType::kBF16 ? DType::kF32 : work; }
   // Ends a dispatch over device kinds.
   [[noreturn]] void NoImplementation() const {
     throw Error(ExitCode::kConfig, std::string(op_) + " has no implementation for this device",
