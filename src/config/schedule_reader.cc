@@ -195,7 +195,8 @@ class SegmentsReader {
     }
     FormReader form(entry.value, StrCat(path, ".", entry.key), context_, issues_);
     const bool constant = entry.key == "constant";
-    const std::optional<double> start = index == 0 ? std::nullopt : std::optional(end_value_);
+    std::optional<double> start;
+    if (index > 0) start.emplace(end_value_);
     const double from = constant ? form.Value("value", std::nullopt) : form.Value("from", start);
     const double to = constant ? from : form.Value("to", std::nullopt);
     int64_t until = -1;
