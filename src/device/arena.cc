@@ -27,17 +27,19 @@ void Arena::Commit(size_t bytes) {
   YM_CHECK(device_->kind() != DeviceKind::kDry, "arena ", name_, " on the dry device only measures");
   YM_CHECK(!committed_, "arena ", name_, " is committed twice");
   YM_CHECK(top_ == 0, "arena ", name_, " is committed while ", top_, " bytes of it are in use");
-  capacity_ = AlignUp(bytes);
-  high_water_ = 0;  // from here on: the actual use, to be compared with the plan
-  committed_ = true;
-  if (capacity_ == 0) return;
-  try {
-    base_ = static_cast<char*>(device_->Allocate(capacity_));
-  } catch (const Error& e) {
-    throw Error(e.code(), e.what(), StrCat("arena ", name_));
+  const size_t capacity = AlignUp(bytes);
+  if (capacity > 0) {
+    try {
+      base_ = static_cast<char*>(device_->Allocate(capacity));
+    } catch (const Error& e) {
+      throw Error(e.code(), e.what(), StrCat("arena ", name_));
+    }
   }
+  capacity_ = capacity;
+  committed_ = true;
+  high_water_ = 0;  // from here on: the actual use, to be compared with the plan
   // Memory that was never written reads as NaN too.
-  if (poison_ && device_->kind() == DeviceKind::kCpu) std::memset(base_, 0xFF, capacity_);
+  if (poison_ && base_ != nullptr && device_->kind() == DeviceKind::kCpu) std::memset(base_, 0xFF, capacity_);
 }
 
 Tensor Arena::Allocate(const char* what, DType dtype, const Shape& shape) {
