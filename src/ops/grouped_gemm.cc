@@ -2,18 +2,21 @@
 
 #include "src/ops/cpu/grouped_gemm_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/grouped_gemm_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
 
-// `rows_N` are the rows of width N, `rows_K` those of width K.
+// `rows_N` are the rows of width N, `rows_K` those of width K. The weight has their type; a gradient of it may be F32.
 void CheckGroups(const OpArgs& check, const Tensor& rows_N, const Tensor& rows_K, const Tensor& w_LNK,
-                 const Tensor& offsets) {
+                 const Tensor& offsets, bool gradient = false) {
   check.Rank("w", w_LNK, 3);
   check.Rank("x", rows_K, 2);
-  const DType type = check.ComputeType("w", w_LNK);
+  const DType type = check.WorkType("x", rows_K);
   const int64_t R = rows_K.dim(0), L = w_LNK.dim(0), N = w_LNK.dim(1), K = w_LNK.dim(2);
-  check.Contiguous("w", w_LNK, type, {L, N, K});
+  check.Contiguous("w", w_LNK, gradient && w_LNK.dtype() == DType::kF32 ? OpArgs::AccumType(type) : type, {L, N, K});
   check.Contiguous("x", rows_K, type, {R, K});
   check.Contiguous("y", rows_N, type, {R, N});
   check.Contiguous("offsets", offsets, DType::kI64, {L + 1});
@@ -22,31 +25,42 @@ void CheckGroups(const OpArgs& check, const Tensor& rows_N, const Tensor& rows_K
 }  // namespace
 
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,
-                        const Tensor& y_RN) {
+                        const Tensor& y_RN, [[maybe_unused]] GroupedGemmMode mode) {
   const OpArgs check(stream, "GroupedGemmForward");
   CheckGroups(check, y_RN, x_RK, w_LNK, offsets);
   if (stream.dry() || y_RN.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::GroupedGemmForward(stream, x_RK, w_LNK, offsets, y_RN);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::GroupedGemmForward(stream, x_RK, w_LNK, offsets, y_RN, mode);
+#endif
   check.NoImplementation();
 }
 
 void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const Tensor& w_LNK, const Tensor& offsets,
-                              const Tensor& dx_RK) {
+                              const Tensor& dx_RK, [[maybe_unused]] GroupedGemmMode mode) {
   const OpArgs check(stream, "GroupedGemmBackwardInput");
   CheckGroups(check, dy_RN, dx_RK, w_LNK, offsets);
   if (stream.dry() || dx_RK.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::GroupedGemmBackwardInput(stream, dy_RN, w_LNK, offsets, dx_RK);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::GroupedGemmBackwardInput(stream, dy_RN, w_LNK, offsets, dx_RK, mode);
+#endif
   check.NoImplementation();
 }
 
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK) {
+                               double beta, const Tensor& dw_LNK, [[maybe_unused]] GroupedGemmMode mode) {
   const OpArgs check(stream, "GroupedGemmBackwardWeight");
-  CheckGroups(check, dy_RN, x_RK, dw_LNK, offsets);
+  CheckGroups(check, dy_RN, x_RK, dw_LNK, offsets, /*gradient=*/true);
   if (stream.dry() || dw_LNK.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) {
     return cpu::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK);
   }
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) {
+    return cuda::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK, mode);
+  }
+#endif
   check.NoImplementation();
 }
 

@@ -8,17 +8,23 @@
 //   forward  y_RN    = x_RK  w_LNK[l]^T
 //   dgrad    dx_RK   = dy_RN w_LNK[l]
 //   wgrad    dw_LNK  = dy_RN^T x_RK + beta * dw_LNK     (the ragged axis is the contraction)
+//
+// cpu: F32 or F64. cuda: BF16 (accumulated in FP32; dw in F32 or BF16), F32, F64.
 #pragma once
 
 #include "src/device/device.h"
 
 namespace yardmaster {
 
+// What runs on cuda. kAuto: the fastest kernels that take the type and shape on this GPU; kPortable: those of every GPU;
+// kLoop: a dense GEMM per expert with counts read by the host (it waits for the stream: a baseline, not for a captured step).
+enum class GroupedGemmMode : uint8_t { kAuto, kPortable, kLoop };
+
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,  // int64 [L+1]
-                        const Tensor& y_RN);
+                        const Tensor& y_RN, GroupedGemmMode mode = GroupedGemmMode::kAuto);
 void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const Tensor& w_LNK, const Tensor& offsets,
-                              const Tensor& dx_RK);
+                              const Tensor& dx_RK, GroupedGemmMode mode = GroupedGemmMode::kAuto);
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK);
+                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode = GroupedGemmMode::kAuto);
 
 }  // namespace yardmaster
