@@ -1,0 +1,133 @@
+// Gradients of the whole model against finite differences, in double.
+#include <algorithm>
+
+#include "tests/catch.h"
+#include "tests/model/tiny_model.h"
+
+namespace yardmaster {
+namespace {
+
+using namespace testing;
+
+constexpr int64_t kB = 2, kS = 6;
+
+// Central difference of the mean loss by one parameter.
+double FiniteDifference(StandaloneModel& model, double* parameter) {
+  constexpr double kStep = 1e-5;
+  const double value = *parameter;
+  *parameter = value + kStep;
+  const double above = model.Evaluate();
+  *parameter = value - kStep;
+  const double below = model.Evaluate();
+  *parameter = value;
+  return (above - below) / (2 * kStep);
+}
+
+// Random elements of every tensor, and the one with the largest gradient.
+void CheckGradients(StandaloneModel& model, const std::vector<std::vector<double>>& gradients, int samples) {
+  size_t index = 0;
+  for (const auto& p : model.registry().parameters()) {
+    const std::vector<double>& g = gradients[index++];
+    const int64_t n = p->master.elements();
+    const auto larger = [](double a, double b) { return std::abs(a) < std::abs(b); };
+    const int64_t most = std::max_element(g.begin(), g.end(), larger) - g.begin();
+    for (int s = 0; s <= samples; ++s) {
+      const int64_t i =
+          s == samples ? most
+                       : static_cast<int64_t>(PhiloxUniform(99, StreamOf(p->name.c_str()), static_cast<uint64_t>(s)) * static_cast<double>(n));
+      const double expected = FiniteDifference(model, p->master.as<double>() + i);
+      // Rounding of the losses costs about 1e-11 whatever the gradient's size.
+      const double error = std::abs(g[static_cast<size_t>(i)] - expected);
+      INFO(p->name << "[" << i << "]: " << g[static_cast<size_t>(i)] << ", finite difference " << expected);
+      CHECK(error <= 1e-6 * std::abs(expected) + 2e-10);
+    }
+  }
+}
+
+std::vector<std::vector<double>> Gradients(StandaloneModel& model) {
+  for (const auto& p : model.registry().parameters()) {
+    std::fill_n(p->grad.as<double>(), p->grad.elements(), NAN);  // beta = 0 must not read it
+  }
+  model.BeginStep();
+  model.Forward();
+  model.Backward();
+  CHECK(model.micro_batch().saved->top() == 0);
+  CHECK_FALSE(model.overflow());
+  std::vector<std::vector<double>> out;
+  for (const auto& p : model.registry().parameters()) out.push_back(Values(p->grad));
+  return out;
+}
+
+void Run(const ModelConfig& config, int samples, const std::vector<double>& bias = {}) {
+  const auto device = OneThread();
+  StandaloneModel model(config, {.types = kDouble, .B = kB, .S = kS, .poison = true}, *device);
+  Randomise(model, 5);
+  for (const auto& b : model.registry().buffers()) {
+    for (size_t e = 0; e < bias.size(); ++e) b->value.as<double>()[e] = bias[e];
+  }
+  Batch batch = RandomBatch(kB * kS, config.vocab_size, 7);
+  batch.targets[3] = -1;  // one that does not count
+  model.SetBatch(batch.tokens, batch.targets);
+  CheckGradients(model, Gradients(model), samples);
+}
+
+TEST_CASE("gradients of the whole model") { Run(TinyConfig(), 6); }
+
+TEST_CASE("gradients without low-rank queries, YaRN, groups, normalisation or shared experts") {
+  ModelConfig c = TinyConfig();
+  c.q_lora_rank = 0;
+  c.rope_scaling.reset();
+  c.n_group = c.topk_group = 1;
+  c.norm_topk_prob = false;
+  c.n_shared_experts = 0;
+  c.first_k_dense_replace = 0;
+  c.num_hidden_layers = 2;
+  Run(c, 6);
+}
+
+TEST_CASE("gradients of a model without experts") {
+  ModelConfig c = TinyConfig();
+  c.n_routed_experts = 0;
+  c.num_hidden_layers = 2;
+  Run(c, 4);
+}
+
+TEST_CASE("gradients with one expert per token and with all of them") {
+  ModelConfig c = TinyConfig();
+  c.num_hidden_layers = 2;
+  c.num_experts_per_tok = 1;
+  Run(c, 4);
+  c.num_experts_per_tok = c.n_routed_experts;
+  c.topk_group = c.n_group;
+  Run(c, 4);
+}
+
+TEST_CASE("an expert without a token, and one with all of them") {
+  ModelConfig c = TinyConfig();
+  c.n_group = c.topk_group = 1;
+  const std::vector<double> bias = {-10, 0, 0.02, 10, -0.02, 0.01};  // 0 is never chosen, 3 always
+  Run(c, 4, bias);
+
+  const auto device = OneThread();
+  StandaloneModel model(c, {.types = kDouble, .B = kB, .S = kS, .poison = true}, *device);
+  Randomise(model, 5);
+  for (const auto& b : model.registry().buffers()) std::copy(bias.begin(), bias.end(), b->value.as<double>());
+  const Batch batch = RandomBatch(kB * kS, c.vocab_size, 7);
+  model.SetBatch(batch.tokens, batch.targets);
+  Gradients(model);
+  const Tensor load = model.model().load_counts();
+  REQUIRE(load.dim(0) == 2);
+  for (int64_t m = 0; m < 2; ++m) {
+    CHECK(load.At(m).as<int64_t>()[0] == 0);
+    CHECK(load.At(m).as<int64_t>()[3] == kB * kS);
+  }
+  for (const auto& p : model.registry().parameters()) {
+    if (p->group != ParameterGroup::kExpert) continue;
+    for (const double g : Values(p->grad.At(0))) REQUIRE(g == 0);  // written as zeros over NaN
+    for (const double g : Values(p->grad.At(3))) REQUIRE(std::isfinite(g));
+    CHECK(Difference(Values(p->grad.At(3)), std::vector<double>(static_cast<size_t>(p->grad.At(3).elements()), 0.0)) > 0);
+  }
+}
+
+}  // namespace
+}  // namespace yardmaster

@@ -1,0 +1,210 @@
+// The model as a whole: memory, repeatability, accumulation, evaluation, documents, hooks.
+#include "tests/catch.h"
+#include "tests/model/tiny_model.h"
+
+namespace yardmaster {
+namespace {
+
+using namespace testing;
+
+TEST_CASE("a dry micro-batch needs exactly the memory of a real one") {
+  const auto device = OneThread();
+  for (const ComputeTypes types : {kFloat, kDouble}) {
+    StandaloneModel model(TinyConfig(), {.types = types, .B = 2, .S = 5, .logits = true, .poison = true}, *device);
+    const Batch batch = RandomBatch(10, 17, 3);
+    Randomise(model, 1);
+    model.SetBatch(batch.tokens, batch.targets);
+    const ForwardTaps taps{.hidden = {}, .routing = {}, .logits = model.logits()};
+    model.Forward(&taps);
+    CHECK(model.micro_batch().saved->top() > 0);
+    model.Backward();
+    CHECK(model.micro_batch().saved->top() == 0);
+    CHECK(model.context().work.top() == 0);
+    CHECK(model.used() == model.planned());
+    CHECK(model.planned().saved > 0);
+    CHECK(model.planned().work > 0);
+    CHECK(model.planned().grads > 0);
+  }
+}
+
+TEST_CASE("the same micro-batch twice gives the same bits") {
+  const auto device = MakeCpuDevice({.threads = 2});
+  StandaloneModel model(TinyConfig(), {.types = kFloat, .B = 3, .S = 7, .poison = true}, *device);
+  Randomise(model, 1);
+  const Batch batch = RandomBatch(21, 17, 3);
+  model.SetBatch(batch.tokens, batch.targets);
+  std::vector<double> gradients;
+  double loss = 0;
+  for (int run = 0; run < 2; ++run) {
+    model.BeginStep();
+    model.Forward();
+    model.Backward();
+    if (run == 1) {
+      CHECK(model.loss() == loss);
+      CHECK(SameBits(AllGradients(model), gradients));
+    }
+    loss = model.loss();
+    gradients = AllGradients(model);
+  }
+}
+
+TEST_CASE("two micro-batches sum to one of double size") {
+  const auto device = OneThread();
+  StandaloneModel one(TinyConfig(), {.types = kDouble, .B = 1, .S = 7, .poison = true}, *device);
+  StandaloneModel two(TinyConfig(), {.types = kDouble, .B = 2, .S = 7, .poison = true}, *device);
+  Randomise(one, 1);
+  Randomise(two, 1);
+  const Batch batch = RandomBatch(14, 17, 3);
+  two.SetBatch(batch.tokens, batch.targets);
+  two.Forward();
+  two.Backward();
+  one.BeginStep();
+  for (int half = 0; half < 2; ++half) {
+    const auto part = [&](const std::vector<int32_t>& v) { return std::vector<int32_t>(v.begin() + 7 * half, v.begin() + 7 * half + 7); };
+    one.SetBatch(part(batch.tokens), part(batch.targets));
+    one.micro_batch().grad_scale = 1.0 / 14;
+    one.Forward();
+    one.Backward();
+  }
+  CHECK(one.valid() == 14);
+  CHECK(one.loss() == Approx(two.loss()).epsilon(1e-12));
+  CHECK(Difference(AllGradients(one), AllGradients(two)) < 1e-10);
+  const auto load = [](StandaloneModel& m) {
+    const Tensor counts = m.model().load_counts();
+    return std::vector<int64_t>(counts.as<int64_t>(), counts.as<int64_t>() + counts.elements());
+  };
+  CHECK(load(one) == load(two));
+}
+
+TEST_CASE("evaluation gives the training loss and changes nothing") {
+  const auto device = OneThread();
+  StandaloneModel model(TinyConfig(), {.types = kFloat, .B = 2, .S = 6, .poison = true}, *device);
+  Randomise(model, 1);
+  const Batch batch = RandomBatch(12, 17, 3);
+  model.SetBatch(batch.tokens, batch.targets);
+  model.Forward();
+  model.Backward();
+  const double loss = model.loss();
+  const std::vector<double> gradients = AllGradients(model);
+  const Tensor counts = model.model().load_counts();
+  const std::vector<int64_t> load(counts.as<int64_t>(), counts.as<int64_t>() + counts.elements());
+  CHECK(model.Evaluate() == loss);
+  CHECK(model.micro_batch().saved->top() == 0);
+  CHECK(SameBits(AllGradients(model), gradients));
+  CHECK(std::vector<int64_t>(counts.as<int64_t>(), counts.as<int64_t>() + counts.elements()) == load);
+
+  StandaloneModel evaluation_only(TinyConfig(), {.types = kFloat, .B = 2, .S = 6, .gradients = false, .poison = true}, *device);
+  Randomise(evaluation_only, 1);
+  evaluation_only.SetBatch(batch.tokens, batch.targets);
+  CHECK(evaluation_only.Evaluate() == loss);
+  CHECK(evaluation_only.planned().grads == 0);
+  CHECK(evaluation_only.planned().saved < model.planned().saved);
+  CHECK(evaluation_only.used() == evaluation_only.planned());
+}
+
+TEST_CASE("documents kept apart are computed as if alone") {
+  const auto device = OneThread();
+  const Batch batch = RandomBatch(9, 17, 3);
+  const auto losses = [&](int64_t begin, int64_t end, bool apart) {
+    const int64_t S = end - begin;
+    StandaloneModel model(TinyConfig(), {.types = kDouble, .B = 1, .S = S, .attend_across_documents = !apart}, *device);
+    Randomise(model, 1);
+    model.SetBatch({batch.tokens.begin() + begin, batch.tokens.begin() + end}, {batch.targets.begin() + begin, batch.targets.begin() + end});
+    if (apart) {
+      std::vector<int32_t> start(static_cast<size_t>(S), 0);
+      for (size_t t = 4; t < start.size(); ++t) start[t] = 4;
+      model.SetDocumentStart(start);
+    }
+    return model.Evaluate() * static_cast<double>(S);
+  };
+  const double apart = losses(0, 9, true);
+  CHECK(apart == Approx(losses(0, 4, false) + losses(4, 9, false)).epsilon(1e-12));
+  CHECK(std::abs(apart - losses(0, 9, false)) > 1e-6);
+}
+
+TEST_CASE("routing can be forced and the routed experts' output dropped") {
+  const auto device = OneThread();
+  StandaloneModel model(TinyConfig(), {.types = kDouble, .B = 2, .S = 6, .poison = true}, *device);
+  Randomise(model, 1);
+  const Batch batch = RandomBatch(12, 17, 3);
+  model.SetBatch(batch.tokens, batch.targets);
+  std::vector<HostTensor> chosen(3);
+  ForwardTaps taps;
+  taps.routing = [&](int64_t layer, const Tensor& idx, const Tensor&) {
+    chosen[static_cast<size_t>(layer)] = HostTensor(DType::kI32, idx.shape());
+    std::memcpy(chosen[static_cast<size_t>(layer)].view().data(), idx.data(), static_cast<size_t>(idx.bytes()));
+  };
+  model.Forward(&taps);
+  const double free_loss = model.loss();
+  model.Backward();
+  REQUIRE(chosen[1].shape() == Shape{12, 2});
+
+  std::vector<Tensor> forced = {Tensor(), chosen[1].view(), chosen[2].view()};
+  model.micro_batch().forced_routing = &forced;
+  CHECK(model.Evaluate() == free_loss);
+  for (int64_t t = 0; t < 12; ++t) {  // other experts: another loss
+    chosen[2].as<int32_t>()[2 * t] = 0;
+    chosen[2].as<int32_t>()[2 * t + 1] = 5;
+  }
+  CHECK(std::abs(model.Evaluate() - free_loss) > 1e-6);
+  model.micro_batch().forced_routing = nullptr;
+
+  model.micro_batch().zero_routed_experts = true;
+  const double zeroed = model.Evaluate();
+  CHECK(std::abs(zeroed - free_loss) > 1e-6);
+  model.micro_batch().zero_routed_experts = false;
+  for (const auto& p : model.registry().parameters()) {  // the same as experts that put out zero
+    if (p->name.find("experts.down_proj") != std::string::npos && p->group == ParameterGroup::kExpert) {
+      std::fill_n(p->master.as<double>(), p->master.elements(), 0.0);
+    }
+  }
+  CHECK(model.Evaluate() == Approx(zeroed).epsilon(1e-14));
+}
+
+TEST_CASE("parameters are named once, in order, with groups and decay classes") {
+  const auto device = OneThread();
+  StandaloneModel model(TinyConfig(), {.types = kFloat, .B = 1, .S = 2}, *device);
+  const auto& list = model.registry().parameters();
+  CHECK(list.front()->name == "model.embed_tokens.weight");
+  CHECK(list.front()->decay == DecayClass::kEmbedding);
+  CHECK(list.back()->name == "lm_head.weight");
+  const Parameter* experts = model.registry().list().Find("model.layers.1.mlp.experts.gate_up_proj");
+  REQUIRE(experts != nullptr);
+  CHECK(experts->group == ParameterGroup::kExpert);
+  CHECK(experts->spec.global_shape == Shape{6, 8, 10});
+  REQUIRE(model.registry().list().Find("model.layers.0.mlp.gate_up_proj") != nullptr);
+  CHECK(model.registry().list().Find("model.layers.0.mlp.gate_up_proj")->spec.global_shape == Shape{14, 10});
+  CHECK(model.registry().list().Find("model.layers.2.mlp.shared_experts.down_proj.weight")->spec.global_shape == Shape{10, 8});
+  CHECK(model.registry().list().Find("model.norm.weight")->decay == DecayClass::kNorm);
+  REQUIRE(model.registry().buffers().size() == 2);
+  CHECK(model.registry().buffers()[1]->name == "model.layers.2.mlp.gate.e_score_correction_bias");
+  CHECK(model.registry().State().size() == list.size() + 2);
+  CHECK(model.model().moe_layers() == std::vector<int64_t>{1, 2});
+}
+
+TEST_CASE("what the model does not compute is refused by name") {
+  const auto device = OneThread();
+  const auto message = [&](auto&& change) -> std::string {
+    ModelConfig c = TinyConfig();
+    change(c);
+    try {
+      StandaloneModel model(c, {.types = kFloat, .B = 1, .S = 2}, *device);
+    } catch (const Error& e) {
+      CHECK(e.code() == ExitCode::kConfig);
+      return e.what();
+    }
+    return "accepted";
+  };
+  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  CHECK(has(message([](ModelConfig& c) { c.num_nextn_predict_layers = 1; }), "num_nextn_predict_layers"));
+  CHECK(has(message([](ModelConfig& c) { c.scoring_func = "softmax"; }), "softmax"));
+  CHECK(has(message([](ModelConfig& c) { c.topk_method = "greedy"; }), "greedy"));
+  CHECK(has(message([](ModelConfig& c) { c.model_type = "mixtral"; }), "mixtral"));
+  CHECK(has(message([](ModelConfig& c) { c.n_group = 4; }), "n_group"));
+  CHECK(has(message([](ModelConfig& c) { c.num_experts_per_tok = 5; }), "num_experts_per_tok"));
+  CHECK(has(message([](ModelConfig& c) { c.qk_rope_head_dim = 3; }), "qk_rope_head_dim"));
+  CHECK(message([](ModelConfig&) {}) == "accepted");
+}
+
+}  // namespace
+}  // namespace yardmaster

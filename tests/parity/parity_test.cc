@@ -1,0 +1,185 @@
+// The whole model against Hugging Face's own numbers (tests/golden/README.md).
+#include "src/train/parity.h"
+
+#include <cstring>
+#include <map>
+
+#include "src/base/error.h"
+#include "src/train/parity_report.h"
+#include "tests/base/temp_dir.h"
+#include "tests/catch.h"
+
+namespace yardmaster {
+namespace {
+
+using testing::TempDir;
+
+const std::string kGolden = "tests/golden/";
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+// A directory with the reference's files, one of its configurations as config.json.
+void CopyCase(const std::string& from, const std::string& config, const std::string& to) {
+  for (const std::string& name : ListDirectory(from)) {
+    const std::string source = name == "config.json" ? config : name;
+    WriteFileAtomically(JoinPath(to, name), ReadFile(JoinPath(from, source)));
+  }
+}
+
+int Run(const std::string& dir, const std::string& out, const std::string& precision = "fp32", const std::string& route_from = "") {
+  return RunParity({.hf_dir = dir, .out = out, .precision = precision, .route_from = route_from, .threads = 1});
+}
+
+// The entries of a file, to be changed and written again.
+struct Entries {
+  explicit Entries(const std::string& path) {
+    const SafetensorsFile file(path);
+    for (const std::string& name : file.names()) {
+      const Tensor t = file.Get(name);
+      HostTensor copy(t.dtype(), t.shape());
+      std::memcpy(copy.view().data(), t.data(), static_cast<size_t>(t.bytes()));
+      tensors.emplace(name, std::move(copy));
+    }
+  }
+  void Write(const std::string& path) const {
+    std::vector<NamedTensor> list;
+    for (const auto& [name, t] : tensors) list.push_back({name, t.view()});
+    WriteSafetensors(path, list, {}, false);
+  }
+  std::map<std::string, HostTensor> tensors;
+};
+
+TEST_CASE("parity with the DeepSeek-V3 case, both styles of configuration") {
+  for (const char* config : {"config.json", "config.v5.json"}) {
+    INFO(config);
+    const TempDir dir;
+    CopyCase(kGolden + "deepseek_v3", config, dir.path());
+    const std::string out = dir / "ours.safetensors";
+    CHECK(Run(dir.path(), out) == 0);
+    const SafetensorsFile ours(out), expected(dir / "expected.safetensors"), weights(dir / "model.safetensors");
+    CHECK(ours.Get("logits").shape() == expected.Get("logits").shape());
+    CHECK(ours.Get("loss").shape() == Shape{1});
+    CHECK(ours.Get("routing.2").dtype() == DType::kI32);
+    CHECK(ours.Get("routing_weight.2").shape() == Shape{48, 4});
+    CHECK(ours.Get("hidden.0").shape() == Shape{2, 24, 64});
+    CHECK(ours.Get("adamw.grad_norm").shape() == Shape{8});
+    for (const std::string& name : weights.names()) CHECK(ours.Has("grad." + name));
+  }
+}
+
+TEST_CASE("parity in double, where only the reference rounds") {
+  const TempDir dir;
+  CHECK(Run(kGolden + "deepseek_v3", dir / "ours.safetensors", "fp64") == 0);
+  CHECK(SafetensorsFile(dir / "ours.safetensors").Get("logits").dtype() == DType::kF64);
+}
+
+TEST_CASE("parity of odd shapes") {
+  const std::vector<std::string> shapes = ListDirectory(kGolden + "shapes");
+  CHECK(shapes.size() >= 7);
+  for (const std::string& shape : shapes) {
+    for (const char* config : {"config.json", "config.v5.json"}) {
+      INFO(shape << " " << config);
+      const TempDir dir;
+      CopyCase(kGolden + "shapes/" + shape, config, dir.path());
+      CHECK(Run(dir.path(), dir / "ours.safetensors") == 0);
+    }
+  }
+}
+
+TEST_CASE("a wrong weight, a missing entry and another routing are noticed") {
+  const std::string shape = kGolden + "shapes/one_group_direct_q";
+  const TempDir dir;
+  CopyCase(shape, "config.json", dir.path());
+  const std::string out = dir / "ours.safetensors";
+
+  Entries weights(dir / "model.safetensors");
+  weights.tensors.at("model.layers.1.mlp.experts.3.up_proj.weight").as<float>()[5] += 0.01f;
+  weights.Write(dir / "model.safetensors");
+  CHECK(Run(dir.path(), out) == 1);
+
+  CopyCase(shape, "config.json", dir.path());
+  Entries expected(dir / "expected.safetensors");
+  expected.tensors.emplace("hidden.7", HostTensor(DType::kF32, {1}));
+  expected.Write(dir / "expected.safetensors");
+  CHECK(Run(dir.path(), out) == 1);
+
+  CopyCase(shape, "config.json", dir.path());
+  RemoveTree(dir / "grads.safetensors");
+  CHECK(Run(dir.path(), out) == 0);  // skipped, visibly
+  CHECK(Run(dir.path(), out, "fp32", dir / "expected.safetensors") == 0);  // routed as the reference
+  Entries routing(out);
+  for (int64_t t = 0; t < 34; ++t) {
+    int32_t* idx = routing.tensors.at("routing.1").as<int32_t>() + 3 * t;
+    idx[0] = 0, idx[1] = 1, idx[2] = 2;
+  }
+  routing.Write(dir / "routing.safetensors");
+  CHECK(Run(dir.path(), out, "fp32", dir / "routing.safetensors") == 1);
+  CHECK(SafetensorsFile(out).Get("routing.1").as<int32_t>()[4] == 1);
+}
+
+TEST_CASE("what cannot be run says so") {
+  const TempDir dir;
+  const std::string shape = kGolden + "shapes/every_expert", out = dir / "ours.safetensors";
+  const auto error = [&](const ParityOptions& options) -> std::string {
+    try {
+      RunParity(options);
+    } catch (const Error& e) {
+      return e.what();
+    }
+    return "no error";
+  };
+  CHECK(Contains(error({.hf_dir = shape, .out = out, .device = "cuda"}), "cuda"));
+  CHECK(Contains(error({.hf_dir = shape, .out = out, .precision = "bf16"}), "bf16"));
+  CHECK(Contains(error({.hf_dir = dir / "nowhere", .out = out}), "nowhere"));
+  CHECK(Contains(error({.hf_dir = shape, .out = out, .steps = -1}), "--steps"));
+  CopyCase(shape, "config.json", dir.path());
+  Entries expected(dir / "expected.safetensors");
+  expected.tensors.at("tokens").as<int32_t>()[3] = 61;  // the vocabulary has 61
+  expected.Write(dir / "expected.safetensors");
+  CHECK(Contains(error({.hf_dir = dir.path(), .out = out}), "tokens holds 61 at 3"));
+  RemoveTree(dir / "config.json");
+  CHECK(Contains(error({.hf_dir = dir.path(), .out = out}), "config.json"));
+}
+
+TEST_CASE("the comparison: zero gradients, NaN, order, missing entries") {
+  const TempDir dir;
+  HostTensor one(DType::kF32, {1}), grads(DType::kF32, {2}), zero(DType::kF32, {2}), nan(DType::kF32, {2});
+  one.as<float>()[0] = 2;
+  grads.as<float>()[0] = 1;
+  nan.as<float>()[1] = NAN;
+  WriteSafetensors(dir / "expected", {{"loss", one.view()}, {"logits", one.view()}, {"adamw.loss", one.view()},
+                                      {"adamw.grad_norm", one.view()}, {"tokens", one.view()}}, {}, false);
+  WriteSafetensors(dir / "grads", {{"a", grads.view()}, {"z", zero.view()}}, {}, false);
+  const SafetensorsFile expected(dir / "expected"), reference(dir / "grads");
+  const auto failed = [&](const Tensor& loss, const Tensor& a, const Tensor& z) {
+    std::vector<std::string> names;
+    const std::vector<NamedTensor> ours = {{"loss", loss}, {"logits", one.view()}, {"adamw.loss", one.view()},
+                                           {"adamw.grad_norm", one.view()}, {"grad.a", a}, {"grad.z", z}};
+    for (const ParityRow& row : CompareParity(ours, expected, &reference, {})) {
+      if (row.failed) names.push_back(row.what);
+    }
+    return names;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(failed(one.view(), grads.view(), zero.view()) == Names{});
+  CHECK(failed(one.view(), nan.view(), zero.view()) == Names{"grad.a"});
+  CHECK(failed(one.view(), grads.view(), nan.view()) == Names{"grad.z"});
+  HostTensor noise(DType::kF32, {2}), off(DType::kF32, {1});
+  noise.as<float>()[0] = 1e-12f;  // rounding where the reference is zero
+  CHECK(failed(one.view(), grads.view(), noise.view()) == Names{});
+  noise.as<float>()[0] = 1e-6f;
+  CHECK(failed(one.view(), grads.view(), noise.view()) == Names{"grad.z"});
+  off.as<float>()[0] = 2.0001f;
+  CHECK(failed(off.view(), grads.view(), zero.view()) == Names{"loss"});
+  off.as<float>()[0] = NAN;
+  CHECK(failed(off.view(), grads.view(), zero.view()) == Names{"loss"});
+
+  const std::vector<ParityRow> rows = CompareParity({{"loss", one.view()}}, expected, nullptr, {});
+  const std::string table = ParityTable(rows);
+  CHECK(Contains(table, "SKIPPED"));
+  CHECK(Contains(table, "not computed here"));
+  CHECK(Contains(table, "parity: FAIL"));
+}
+
+}  // namespace
+}  // namespace yardmaster
