@@ -156,8 +156,8 @@ __device__ __forceinline__ void StoreMatrix4(Shared row, uint32_t m0, uint32_t m
                : "memory");
 }
 
-__device__ __forceinline__ void StoreShared2(Shared to, float a, float b) {
-  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
+__device__ __forceinline__ void StoreShared2(Shared to, uint32_t a, uint32_t b) {
+  asm volatile("st.shared.v2.b32 [%0], {%1, %2};" ::"r"(to), "r"(a), "r"(b) : "memory");
 }
 
 // Two floats to two bf16, round to nearest even; `low` ends in the lower half.

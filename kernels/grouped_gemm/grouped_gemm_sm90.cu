@@ -106,6 +106,8 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
   params.n_extent = problem.op == GemmOp::kForward ? s.n : s.k;
   params.fixed_k_blocks = CeilDiv(problem.op == GemmOp::kForward ? s.k : s.n, kTileK);
   params.accumulate = problem.accumulate;
+  params.stagger_clocks = config.stagger_clocks;
+  params.prefetch = problem.accumulate && config.prefetch;
   params.schedule.experts = s.experts;
   params.schedule.n_tiles = CeilDiv(params.n_extent, kTileN);
   params.schedule.fixed_m_tiles = wgrad ? CeilDiv(s.n, kTileM) : 0;

@@ -26,6 +26,8 @@ struct GemmConfig {
   int store_buffers = 2;  // per consumer warp
   int group_m = 8;        // cluster rows walked before the next column of tiles
   int clusters = 0;       // grid in clusters
+  int stagger_clocks = 0; // how much later the last cluster starts than the first
+  bool prefetch = true;   // wgrad, beta 1: D into L2 while the tile is computed
 };
 
 inline constexpr int SharedMemoryBytes(int stages, int store_buffers) {

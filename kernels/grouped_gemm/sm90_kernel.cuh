@@ -42,6 +42,9 @@ struct GemmParams {
   int n_extent;          // columns of D
   int fixed_k_blocks;    // forward, dgrad
   bool accumulate;       // wgrad: add to D
+  int stagger_clocks;    // the last cluster starts this much later than the first
+  bool prefetch;
+  uint32_t zero = 0;
 };
 
 // Position in the ring of stages; parity flips on every lap.
@@ -70,6 +73,7 @@ class GemmBlock {
   static constexpr int kBBytes = kTileN * 128;
   static constexpr int kStoreColumns = kFp32 ? 32 : 64;  // 128 bytes
   static constexpr int kPrefetchPieces = kTileN / 32;
+  static constexpr int kSkew = kStages / 2;  // blocks by which the low half of a tile runs ahead at its ends
 
   __device__ __forceinline__ GemmBlock(const GemmParams& params, Shared memory, const int* row_start)
       : params_(params), memory_(memory), row_start_(row_start), rank_(ClusterRank()) {}
@@ -93,22 +97,20 @@ class GemmBlock {
 
   // What a tile's owner needs to know beyond its place.
   struct Extent {
-    int m_valid;      // rows of the tile inside the expert (or inside D), possibly more than kTileM
-    int k_blocks;
-    int last_k;       // of the last contraction block
+    int m_valid;    // rows of the tile inside the expert (or inside D), possibly more than kTileM
+    int k_rows;     // wgrad: rows of the expert
+    int k_blocks;   // zero, or at least 2 kSkew: blocks beyond the contraction's end are read as zeros
   };
 
   __device__ __forceinline__ Extent ExtentOf(const WorkItem& item) const {
     Extent extent;
+    extent.k_rows = item.row_end - item.row_begin;
     if constexpr (kRaggedM) {
-      extent.m_valid = item.row_end - item.row_begin - item.m_tile * kTileM;
-      extent.k_blocks = params_.fixed_k_blocks;
-      extent.last_k = kTileK;
+      extent.m_valid = extent.k_rows - item.m_tile * kTileM;
+      extent.k_blocks = max(2 * kSkew, params_.fixed_k_blocks);
     } else {
-      const int rows = item.row_end - item.row_begin;
       extent.m_valid = params_.m_extent - item.m_tile * kTileM;
-      extent.k_blocks = (rows + kTileK - 1) / kTileK;
-      extent.last_k = rows - (extent.k_blocks - 1) * kTileK;
+      extent.k_blocks = extent.k_rows == 0 ? 0 : max(2 * kSkew, (extent.k_rows + kTileK - 1) / kTileK);
     }
     return extent;
   }
@@ -120,13 +122,14 @@ class GemmBlock {
     Ring<kStages> ring;
     WorkItem item;
     const int clusters = gridDim.x / kClusterSize;
+    WaitTurn(blockIdx.x / kClusterSize, clusters);
     for (int index = blockIdx.x / kClusterSize; schedule.Find(index, rank_, &item); index += clusters) {
       const Extent extent = ExtentOf(item);
       const bool narrow = extent.m_valid <= 64;
       for (int kb = 0; kb < extent.k_blocks; ++kb) {
         BarrierWait(Empty(ring.stage), ring.parity ^ 1);
         BarrierExpectBytes(Full(ring.stage), (narrow ? kABoxBytes : kABytes) + kBBytes);
-        const int valid_k = kb + 1 == extent.k_blocks ? extent.last_k : kTileK;
+        const int valid_k = max(0, min(kTileK, extent.k_rows - kb * kTileK));
         if (!item.share_a) {
           LoadA(a_map, item, extent, ring.stage, kb, valid_k, 0, false);
           if (!narrow) LoadA(a_map, item, extent, ring.stage, kb, valid_k, 1, false);
@@ -140,11 +143,18 @@ class GemmBlock {
           for (int box = 0; box < kBBoxes; ++box) LoadB(b_map, item, ring.stage, kb, valid_k, box, false);
         }
         if constexpr (kFp32) {
-          if (params_.accumulate && kb < kPrefetchPieces) PrefetchD(d_prefetch_map, item, kb);
+          if (params_.prefetch && kb < kPrefetchPieces) PrefetchD(d_prefetch_map, item, kb);
         }
         ring.Advance();
       }
     }
+  }
+
+  // Blocks that start together would also store together, tile after tile, all waiting for memory at once.
+  __device__ __forceinline__ void WaitTurn(int cluster, int clusters) const {
+    const long long wait = static_cast<long long>(params_.stagger_clocks) * cluster / clusters;
+    const long long start = clock64();
+    while (clock64() - start < wait) __nanosleep(64);
   }
 
   // Box `half` holds rows 64 half .. 64 half + 63 of the A tile.
@@ -192,14 +202,32 @@ class GemmBlock {
 
   // ---- consumers: two warpgroups ------------------------------------------------------------------------------------
 
+  // Where a warp stores the tile it holds; `valid` is how many of its 16 rows there are.
+  struct Place {
+    int n = 0;
+    int c1 = 0;
+    int c2 = 0;
+    int valid = 0;
+  };
+
+  // Half of a tile as it will be stored, in registers of its own: the compiler would make a read of accumulators wait for
+  // all multiplications in flight.
+  static constexpr int kHalfWords = kFp32 ? 64 : 32;
+  struct Half {
+    uint32_t word[kHalfWords];
+  };
+
   __device__ __forceinline__ void Consume(const CUtensorMap* d_map) {
-    // The shuffles tell the compiler that every thread of a warp takes the same branches.
-    const int group = __shfl_sync(~0u, static_cast<int>(threadIdx.x) / 128, 0) - 1;
+    const int group = Uniform(threadIdx.x / 128) - 1;
     Schedule schedule(params_.schedule, row_start_);
     Ring<kStages> ring;
     WorkItem item;
+    Place waiting;  // the tile whose high half is still in registers
+    float low[64], high[64];
+    Half carried;   // its high half
+    const uint32_t zero = params_.zero;
     const int clusters = gridDim.x / kClusterSize;
-    for (int index = blockIdx.x / kClusterSize; schedule.Find(index, rank_, &item); index += clusters) {
+    for (int index = blockIdx.x / kClusterSize; FindUniform(&schedule, index, &item); index += clusters) {
       const Extent extent = ExtentOf(item);
       if (extent.m_valid <= 64 * group) {
         for (int kb = 0; kb < extent.k_blocks; ++kb) {
@@ -209,11 +237,112 @@ class GemmBlock {
         }
         continue;
       }
-      float d[128];
-      Multiply(extent, group, &ring, d);
-      Store(d_map, item, extent, group, d);
+      if (extent.k_blocks == 0) {
+        StoreZeros(d_map, PlaceOf(item, extent, group));
+        continue;
+      }
+      // Head: the low half of the first blocks is multiplied while the high half of the tile before is stored.
+      const int head = min(kSkew, extent.k_blocks);
+      Ring<kStages> low_ring = ring;
+      BarrierWait(Full(low_ring.stage), low_ring.parity);
+      WgmmaFence();
+      MultiplyHalf<0, true>(low_ring.stage, group, low);
+      low_ring.Advance();
+#pragma unroll
+      for (int i = 1; i < kSkew; ++i, low_ring.Advance()) {
+        BarrierWait(Full(low_ring.stage), low_ring.parity);
+        MultiplyHalf<0, false>(low_ring.stage, group, low);
+      }
+      WgmmaCommit();
+      StoreHalf<1>(d_map, waiting, carried);
+      WgmmaFence();
+      Ring<kStages> unreleased = ring;
+      MultiplyHalf<1, true>(ring.stage, group, high);
+      ring.Advance();
+#pragma unroll
+      for (int i = 1; i < kSkew; ++i, ring.Advance()) MultiplyHalf<1, false>(ring.stage, group, high);
+      WgmmaCommit();
+      int held = kSkew;
+      // Body: both halves together.
+      for (int kb = 2 * kSkew; kb < extent.k_blocks; ++kb) {
+        BarrierWait(Full(ring.stage), ring.parity);
+        WgmmaFence();
+        MultiplyBoth(ring.stage, group, low, high);
+        WgmmaCommit();
+        WgmmaWait<1>();
+        for (; held > 0; --held, unreleased.Advance()) Release(unreleased.stage);
+        held = 1;
+        ring.Advance();
+      }
+      // Tail: the low half of the last blocks first; it is stored while the high half is multiplied.
+      low_ring = ring;
+      WgmmaFence();
+#pragma unroll
+      for (int i = 0; i < kSkew; ++i, low_ring.Advance()) {
+        BarrierWait(Full(low_ring.stage), low_ring.parity);
+        MultiplyHalf<0, false>(low_ring.stage, group, low);
+      }
+      WgmmaCommit();
+#pragma unroll
+      for (int i = 0; i < kSkew; ++i, ring.Advance()) MultiplyHalf<1, false>(ring.stage, group, high);
+      WgmmaCommit();
+      held += kSkew;
+      waiting = PlaceOf(item, extent, group);
+      WgmmaWaitHalf<1>(low);
+      StoreHalf<0>(d_map, waiting, Pack(low, 0));
+      WgmmaWaitHalf<0>(high);
+      carried = Pack(high, zero);
+      for (; held > 0; --held, unreleased.Advance()) Release(unreleased.stage);
     }
+    StoreHalf<1>(d_map, waiting, carried);
     if (threadIdx.x % 32 == 0) BulkWaitAll();
+  }
+
+  __device__ __forceinline__ void MultiplyBoth(int stage, int group, float (&low)[64], float (&high)[64]) const {
+    const uint64_t a = ADescriptor(stage, group);
+    const uint64_t b = BDescriptor(stage);
+#pragma unroll
+    for (int step = 0; step < kTileK / 16; ++step) {
+#if defined(YM_BODY_256)
+      Wgmma64x256x16<kAKMajor, kBKMajor>(low, high, a + step * kDescriptorStepK16<kAKMajor>, b + step * kDescriptorStepK16<kBKMajor>);
+#else
+      Wgmma64x128x16<kAKMajor, kBKMajor, true>(low, a + step * kDescriptorStepK16<kAKMajor>, b + step * kDescriptorStepK16<kBKMajor>);
+      Wgmma64x128x16<kAKMajor, kBKMajor, true>(high, a + step * kDescriptorStepK16<kAKMajor>,
+                                               b + (kBBytes / 2 >> 4) + step * kDescriptorStepK16<kBKMajor>);
+#endif
+    }
+  }
+
+  // The shuffles tell the compiler that a value is the same in all threads of a warp: where it has to suspect branches
+  // that differ, it waits for every wgmma before the next.
+  __device__ __forceinline__ static int Uniform(int value) { return __shfl_sync(~0u, value, 0); }
+
+  __device__ __forceinline__ bool FindUniform(Schedule* schedule, int index, WorkItem* item) const {
+    const bool found = Uniform(schedule->Find(index, rank_, item));
+    item->expert = Uniform(item->expert);
+    item->row_begin = Uniform(item->row_begin);
+    item->row_end = Uniform(item->row_end);
+    item->m_tile = Uniform(item->m_tile);
+    item->n_tile = Uniform(item->n_tile);
+    return found;
+  }
+
+  __device__ __forceinline__ uint64_t ADescriptor(int stage, int group) const {
+    return MatrixDescriptor<kAKMajor>(A(stage) + group * kABoxBytes, kABoxBytes);
+  }
+
+  __device__ __forceinline__ uint64_t BDescriptor(int stage) const { return MatrixDescriptor<kBKMajor>(B(stage), kBBoxBytes); }
+
+  // `kFirst` starts a sum.
+  template <int kHalf, bool kFirst>
+  __device__ __forceinline__ void MultiplyHalf(int stage, int group, float (&d)[64]) const {
+    const uint64_t a = ADescriptor(stage, group);
+    const uint64_t b = BDescriptor(stage) + kHalf * (kBBytes / 2 >> 4);
+    Wgmma64x128x16<kAKMajor, kBKMajor, !kFirst>(d, a, b);
+#pragma unroll
+    for (int step = 1; step < kTileK / 16; ++step) {
+      Wgmma64x128x16<kAKMajor, kBKMajor, true>(d, a + step * kDescriptorStepK16<kAKMajor>, b + step * kDescriptorStepK16<kBKMajor>);
+    }
   }
 
   // Every warp signals the producers of both blocks, since both write to this block's stages.
@@ -222,89 +351,108 @@ class GemmBlock {
     if (lane < kClusterSize) BarrierArriveCluster(Empty(stage), lane);
   }
 
-  __device__ __forceinline__ void Multiply(const Extent& extent, int group, Ring<kStages>* ring, float (&d)[128]) const {
-#pragma unroll
-    for (int i = 0; i < 128; ++i) d[i] = 0.0f;
-    int previous = -1;
-    for (int kb = 0; kb < extent.k_blocks; ++kb) {
-      BarrierWait(Full(ring->stage), ring->parity);
-      const uint64_t a = MatrixDescriptor<kAKMajor>(A(ring->stage) + group * kABoxBytes, kABoxBytes);
-      const uint64_t b = MatrixDescriptor<kBKMajor>(B(ring->stage), kBBoxBytes);
-      WgmmaFence();
-#pragma unroll
-      for (int step = 0; step < kTileK / 16; ++step) {
-        Wgmma64x256x16<kAKMajor, kBKMajor>(d, a + step * kDescriptorStepK16<kAKMajor>, b + step * kDescriptorStepK16<kBKMajor>);
-      }
-      WgmmaCommit();
-      WgmmaWait<1>();
-      if (previous >= 0) Release(previous);
-      previous = ring->stage;
-      ring->Advance();
-    }
-    WgmmaWaitAll(d);
-    if (previous >= 0) Release(previous);
+  __device__ __forceinline__ Place PlaceOf(const WorkItem& item, const Extent& extent, int group) const {
+    const int row = 64 * group + 16 * Uniform(threadIdx.x / 32 % 4);
+    const int m = item.m_tile * kTileM + row;
+    Place place;
+    place.n = item.n_tile * kTileN;
+    place.valid = max(0, min(16, extent.m_valid - row));
+    place.c1 = kRaggedM ? 16 - place.valid : m;
+    place.c2 = kRaggedM ? item.row_begin + m + place.valid : item.expert;
+    return place;
   }
 
-  __device__ __forceinline__ void Store(const CUtensorMap* map, const WorkItem& item, const Extent& extent, int group,
-                                        float (&d)[128]) {
+  // Stores 16 rows of 128 columns, two chunks of 128 bytes of columns at a time. What there is to store decides about the
+  // copies alone: the accumulators are read on one straight path, beside multiplications in flight.
+  template <int kHalf>
+  __device__ __forceinline__ void StoreHalf(const CUtensorMap* map, const Place& place, const Half& d) {
     const int lane = threadIdx.x % 32;
-    const int warp = threadIdx.x / 32 % 4;
-    const int m = item.m_tile * kTileM + 64 * group + 16 * warp;
-    const int valid = min(16, extent.m_valid - 64 * group - 16 * warp);
-    if (valid <= 0) return;
-    const int consumer_warp = 4 * group + warp;
-    const Shared buffers = memory_ + kStages * kStageBytes + consumer_warp * kStoreBuffers * kStoreBufferBytes;
+    const Shared buffers = memory_ + kStages * kStageBytes + (threadIdx.x / 32 - 4) * kStoreBuffers * kStoreBufferBytes;
 #pragma unroll
-    for (int chunk = 0; chunk < kTileN / kStoreColumns; ++chunk) {
-      const int n = item.n_tile * kTileN + chunk * kStoreColumns;
-      if (n < params_.n_extent) {
-        const Shared buffer = buffers + store_buffer_ * kStoreBufferBytes;
-        store_buffer_ = store_buffer_ + 1 == kStoreBuffers ? 0 : store_buffer_ + 1;
-        if (lane == 0) BulkWaitRead<kStoreBuffers - 1>();
-        __syncwarp();
+    for (int chunk = 0; chunk < kTileN / 2 / kStoreColumns; chunk += 2) {
+      if (lane == 0) BulkWaitRead<0>();
+      __syncwarp();
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
         if constexpr (kFp32) {
-          WriteFp32(buffer, lane, d, chunk);
+          WriteFp32(buffers + i * kStoreBufferBytes, lane, d.word, chunk + i);
         } else {
-          WriteBf16(buffer, lane, d, chunk);
-        }
-        FenceAsyncShared();
-        __syncwarp();
-        if (lane == 0) {
-          if constexpr (kRaggedM) {
-            TmaStore(map, buffer, n, 16 - valid, item.row_begin + m + valid);
-          } else if (params_.accumulate) {
-            TmaReduceAdd(map, buffer, n, m, item.expert);
-          } else {
-            TmaStore(map, buffer, n, m, item.expert);
-          }
-          BulkCommit();
+          WriteBf16(buffers + i * kStoreBufferBytes, lane, d.word, chunk + i);
         }
       }
+      FenceAsyncShared();
+      __syncwarp();
+      if (lane == 0 && place.valid > 0) {
+        const int n = place.n + kHalf * (kTileN / 2) + chunk * kStoreColumns;
+        if (n < params_.n_extent) StoreChunk(map, buffers, n, place);
+        if (n + kStoreColumns < params_.n_extent) StoreChunk(map, buffers + kStoreBufferBytes, n + kStoreColumns, place);
+        BulkCommit();
+      }
     }
+  }
+
+  // wgrad of an expert without rows.
+  __device__ __forceinline__ void StoreZeros(const CUtensorMap* map, const Place& place) {
+    const int lane = threadIdx.x % 32;
+    const Shared buffer = memory_ + kStages * kStageBytes + (threadIdx.x / 32 - 4) * kStoreBuffers * kStoreBufferBytes;
+    if (lane == 0) BulkWaitRead<0>();
+    __syncwarp();
+    for (int i = 8 * lane; i < kStoreBufferBytes; i += 8 * 32) StoreShared2(buffer + i, 0, 0);
+    FenceAsyncShared();
+    __syncwarp();
+    if (lane == 0 && place.valid > 0) {
+      for (int n = place.n; n < min(place.n + kTileN, params_.n_extent); n += kStoreColumns) StoreChunk(map, buffer, n, place);
+      BulkCommit();
+    }
+  }
+
+  __device__ __forceinline__ void StoreChunk(const CUtensorMap* map, Shared buffer, int n, const Place& place) const {
+    if (!kRaggedM && params_.accumulate) {
+      TmaReduceAdd(map, buffer, n, place.c1, place.c2);
+    } else {
+      TmaStore(map, buffer, n, place.c1, place.c2);
+    }
+  }
+
+  __device__ __forceinline__ static Half Pack(const float (&d)[64], uint32_t zero) {
+    Half half;
+#pragma unroll
+    for (int i = 0; i < kHalfWords; ++i) {
+      if constexpr (kFp32) {
+        half.word[i] = __float_as_uint(d[i]) ^ zero;
+      } else {
+        half.word[i] = PackBf16(d[2 * i], d[2 * i + 1]);
+      }
+    }
+    return half;
   }
 
   // Sixteen rows of 64 columns, swizzled as the map expects.
-  __device__ __forceinline__ static void WriteBf16(Shared buffer, int lane, const float (&d)[128], int chunk) {
+  __device__ __forceinline__ static void WriteBf16(Shared buffer, int lane, const uint32_t* d, int chunk) {
     const int row = lane % 16;
     const int half = lane / 16;
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
-      const float* v = d + 4 * (8 * chunk + 2 * pair);
-      const Shared to = buffer + row * 128 + (((2 * pair + half) ^ (row & 7)) << 4);
-      StoreMatrix4(to, PackBf16(v[0], v[1]), PackBf16(v[2], v[3]), PackBf16(v[4], v[5]), PackBf16(v[6], v[7]));
+      const uint32_t* v = d + 2 * (8 * chunk + 2 * pair);
+      StoreMatrix4(buffer + row * 128 + (((2 * pair + half) ^ (row & 7)) << 4), v[0], v[1], v[2], v[3]);
     }
   }
 
-  // Sixteen rows of 32 columns.
-  __device__ __forceinline__ static void WriteFp32(Shared buffer, int lane, const float (&d)[128], int chunk) {
+  // Sixteen rows of 32 columns. Odd rows write their column groups in another order (0 <-> 2, 1 <-> 3), so that the four
+  // rows that go to shared memory together fall into different banks.
+  __device__ __forceinline__ static void WriteFp32(Shared buffer, int lane, const uint32_t* d, int chunk) {
     const int row = lane / 4;
     const int pair = lane % 4;
+    const bool odd = row & 1;
+    const Shared row_address = buffer + row * 128 + (pair % 2) * 8;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const float* v = d + 4 * (4 * chunk + j);
-      const Shared to = buffer + row * 128 + (((2 * j + pair / 2) ^ row) << 4) + (pair % 2) * 8;
-      StoreShared2(to, v[0], v[1]);
-      StoreShared2(to + 8 * 128, v[2], v[3]);
+      const uint32_t* even_group = d + 4 * (4 * chunk + j);
+      const uint32_t* odd_group = d + 4 * (4 * chunk + (j ^ 2));
+      const int group = odd ? j ^ 2 : j;
+      const Shared to = row_address + (((2 * group + pair / 2) ^ row) << 4);
+      StoreShared2(to, odd ? odd_group[0] : even_group[0], odd ? odd_group[1] : even_group[1]);
+      StoreShared2(to + 8 * 128, odd ? odd_group[2] : even_group[2], odd ? odd_group[3] : even_group[3]);
     }
   }
 
@@ -313,7 +461,6 @@ class GemmBlock {
   const Shared memory_;
   const int* const row_start_;
   const uint32_t rank_;
-  int store_buffer_ = 0;
 };
 
 template <GemmOp kOp, bool kFp32, int kStages, int kStoreBuffers>
@@ -340,11 +487,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   ClusterSync();
 
   if (threadIdx.x < 128) {
-    RegistersShrink<40>();
+    RegistersShrink<56>();
     if (threadIdx.x == 0) block.Produce(&a_map, &b_map, &d_prefetch_map);
     __syncwarp();
   } else {
-    RegistersGrow<232>();
+    RegistersGrow<224>();
     block.Consume(&d_map);
     __syncwarp();
   }

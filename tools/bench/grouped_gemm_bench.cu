@@ -90,7 +90,7 @@ const std::vector<Projection> kProjections = {{"gate+up", 4096, 7168}, {"down", 
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> options = {{"--rows", "32768"}, {"--pairs", "9"},     {"--experts", "4,8,32"},
                                                 {"--routing", "balanced,vary30"}, {"--stages", "0"}, {"--group-m", "0"},
-                                                {"--ops", ""},       {"--free-sms", "0"}, {"--projections", ""}};
+                                                {"--ops", ""},       {"--free-sms", "0"}, {"--projections", ""}, {"--stagger", "-1"}, {"--prefetch", "1"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!options.count(argv[i])) {
       std::fprintf(stderr, "unknown option %s\n", argv[i]);
@@ -173,12 +173,17 @@ int Main(int argc, char** argv) {
                                                      device.multiProcessorCount, free_sms);
               if (stages != "0") config.stages = std::stoi(stages), config.store_buffers = config.stages == 4 ? 2 : 5;
               if (group_m != "0") config.group_m = std::stoi(group_m);
+              for (const std::string& stagger : Split(options["--stagger"])) {
+              if (stagger != "-1") config.stagger_clocks = std::stoi(stagger);
+              for (const std::string& prefetch : Split(options["--prefetch"])) {
+              config.prefetch = prefetch == "1";
               const auto ours = [&] { BENCH_CHECK(sm90::LaunchGemm(problem, config, nullptr)); };
               const PairedTime t = TimePaired(ours, run_dense, pairs, 2);
-              std::printf("%-8s %-14s %3d %-9s s%d g%-5d %9.3f %7.0f %9.3f %7.0f %6.3f\n", projection.name.c_str(),
-                          variant.name.c_str(), experts, routing.c_str(), config.stages, config.group_m, t.first_ms,
+              std::printf("%-8s %-14s %3d %-9s s%d g%d w%d p%d %9.3f %7.0f %9.3f %7.0f %6.3f\n", projection.name.c_str(),
+                          variant.name.c_str(), experts, routing.c_str(), config.stages, config.group_m, config.stagger_clocks, config.prefetch, t.first_ms,
                           flops / t.first_ms / 1e9, t.second_ms, flops / t.second_ms / 1e9, t.ratio);
               std::fflush(stdout);
+              }}
             }
           }
         }
