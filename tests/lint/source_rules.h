@@ -6,7 +6,7 @@
 //   kernels
 // Besides: kernels/ includes nothing of src/; CUDA headers, mpi.h and yaml-cpp stay where they are
 // wrapped; exit() and abort() are for src/base and tools; no file grows beyond 800 lines.
-// Tests and benchmarks may include everything.
+// Tests and benchmarks (tools/bench) may include everything, and src/comm/ep the permute op.
 #pragma once
 
 #include <string>

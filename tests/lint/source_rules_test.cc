@@ -49,10 +49,15 @@ TEST_CASE("higher lines are refused, with file and line") {
 
 TEST_CASE("siblings on one line do not see each other") {
   CHECK(Refused("src/ops/gemm.cc", Include("src/comm/communicator.h")));
-  CHECK(Refused("src/comm/ep/combine.cc", Include("src/ops/permute.h")));
+  CHECK(Refused("src/comm/ep/combine.cc", Include("src/ops/gemm.h")));
+  CHECK(Refused("src/comm/mpi/communicator.cc", Include("src/ops/permute.h")));
   CHECK(Refused("src/data/reader.cc", Include("src/metrics/record.h")));
   CHECK(Refused("src/tensor/shape.h", Include("src/config/config.h")));
   CHECK(Refused("src/device/device.h", Include("src/parallel/mesh.h")));
+}
+
+TEST_CASE("dispatch sees the permutation of rows, whose adjoint it is") {
+  CHECK(Check("src/comm/ep/local_dispatcher.cc", Include("src/ops/permute.h")).empty());
 }
 
 TEST_CASE("kernels see nothing of src, and few see kernels") {
@@ -60,7 +65,9 @@ TEST_CASE("kernels see nothing of src, and few see kernels") {
   CHECK(Check("src/ops/cuda/gemm.cc", Include("kernels/gemm/gemm.h")).empty());
   CHECK(Check("src/comm/ep/cuda/dispatch.cc", Include("kernels/ep/dispatch.h")).empty());
   CHECK(Refused("kernels/gemm/gemm.cu", Include("src/base/check.h")));
+  CHECK(Check("tools/bench/gemm_bench.cu", Include("kernels/gemm/gemm.h")).empty());
   CHECK(Refused("src/nn/mlp.cc", Include("kernels/gemm/gemm.h")));
+  CHECK(Refused("tools/yardmaster.cc", Include("kernels/gemm/gemm.h")));
 }
 
 TEST_CASE("CUDA headers stay where they are wrapped") {
