@@ -30,11 +30,11 @@ struct RuntimeConfig {
 };
 
 struct TrainConfig {
-  int64_t steps = 0;                   // last step of the run; schedules do not depend on it unless they say "steps"
-  int64_t stop_at_step = 0;            // 0: none; ends this launch early, resumable, without touching schedules
+  int64_t steps = 0;                   // last step of the run; schedules do not depend on it
+  int64_t stop_at_step = 0;            // ends this launch early, resumable, schedules untouched; 0: none
   int64_t sequence_length = 0;         // S
   int64_t micro_batch_size = 1;        // sequences a rank computes at once
-  Schedule global_batch_size;          // sequences in a step, by tokens; each value a multiple of micro_batch_size * dp
+  Schedule global_batch_size;          // sequences in a step; each value a multiple of micro_batch_size * dp
   int64_t eval_every_steps = 0;        // 0: only at the end
   int64_t eval_sequences = 0;          // of the held-out part, from its beginning; 0: all of it
 
@@ -44,7 +44,7 @@ struct TrainConfig {
 struct ParallelConfig {
   int64_t ep = 1;                      // 0: auto, the largest divisor of dp up to 2
   int64_t pp = 1;
-  int64_t zero = 1;                    // 0 | 1: optimizer state replicated or sharded over data-parallel ranks
+  int64_t zero = 1;                    // optimizer state 0: replicated, 1: sharded over data-parallel ranks
 
   bool operator==(const ParallelConfig&) const = default;
 };

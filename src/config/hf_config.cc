@@ -101,9 +101,8 @@ class HfReader {
   int64_t Integer(const Json& object, const std::string& key, std::optional<int64_t> otherwise,
                   const std::string& section = "model") {
     const size_t before = errors_.size();
-    const std::optional<double> fallback =
-        otherwise ? std::optional(static_cast<double>(*otherwise)) : std::nullopt;
-    const double number = Number(object, key, fallback, section);
+    const double number = otherwise ? Number(object, key, static_cast<double>(*otherwise), section)
+                                    : Number(object, key, std::nullopt, section);
     if (errors_.size() != before) return otherwise.value_or(1);
     if (number != std::floor(number)) {
       Fail(key, StrCat("expected an integer, found ", Show(*Find(object, key))));

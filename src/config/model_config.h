@@ -1,7 +1,7 @@
 // File: src/config/model_config.h
 //
-// The model section. Field names and meanings are those of DeepSeek-V3's config.json, so that a published config can be
-// copied; the few that are ours say so.
+// The model section. Field names and meanings are those of DeepSeek-V3's config.json, so that a published
+// config can be copied; the few that are ours say so.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct RopeScaling {
   double beta_fast = 32;
   double beta_slow = 1;
   double mscale = 1;
-  double mscale_all_dim = 0;  // 0: mscale alone scales the rotated part; else the softmax scale changes (V3: 1)
+  double mscale_all_dim = 0;  // 0: mscale scales the rotated part only; else the softmax scale changes (V3: 1)
 
   bool operator==(const RopeScaling&) const = default;
 };
@@ -52,7 +52,7 @@ struct ModelConfig {
   int64_t n_group = 1;
   int64_t topk_group = 1;
   std::string scoring_func = "sigmoid";
-  std::string topk_method = "noaux_tc";  // bias for selection only; group score = sum of its two largest biased scores
+  std::string topk_method = "noaux_tc";  // bias for selection only; group score = sum of its two best biased
   bool norm_topk_prob = true;
   double routed_scaling_factor = 1;
 

@@ -1,7 +1,7 @@
 // File: src/config/schedule_config.h
 //
-// Schedules are keyed by tokens: a list of segments, each from the end of the one before it to `until` tokens. What is
-// scheduled is a plain number: learning rate, sequences in a batch, speed of the router bias.
+// Schedules are keyed by tokens: a list of segments, each from the end of the one before it to `until` tokens.
+// What is scheduled is a plain number: learning rate, sequences in a batch, speed of the router bias.
 #pragma once
 
 #include <cstdint>

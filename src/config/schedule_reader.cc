@@ -303,7 +303,9 @@ std::optional<Schedule> ReadSchedule(const YamlNode& node, const ScheduleContext
   std::string why;
   std::optional<double> value = ReadNumber(node, why);
   if (!value) {
-    why = StrCat("expected a number, a list of segments", context.whole_numbers ? "" : " or a preset",
+    why = StrCat("expected ",
+                 context.whole_numbers ? "an integer or a list of segments"
+                                       : "a number, a list of segments or a preset",
                  ", found ", DescribeNode(node));
     if (node.is_map()) why += "; each segment begins with a dash: `- linear: {...}`";
   } else if (context.whole_numbers && *value != std::floor(*value)) {

@@ -172,12 +172,13 @@ TEST_CASE("presets in steps need a constant batch") {
                "global_batch_size: [{constant: {value: 4, until: 1e3}}, {constant: {value: 8}}]");
   CHECK(Contains(ErrorOf(text), "schedule.learning_rate.warmup_steps: steps cannot be turned into tokens"));
   // A batch with an error of its own is reported alone.
-  CHECK(ErrorOf(Sample("learning_rate: 1e-3",
-                       "learning_rate: {preset: wsd, peak: 1, warmup_steps: 1, stable_steps: 1, "
-                       "decay_steps: 1}"),
-                {"train.global_batch_size=x"}) ==
-        "--set train.global_batch_size=x: train.global_batch_size: expected a number, a list of segments, "
-        "found 'x'");
+  CHECK(
+      ErrorOf(Sample("learning_rate: 1e-3",
+                     "learning_rate: {preset: wsd, peak: 1, warmup_steps: 1, stable_steps: 1, "
+                     "decay_steps: 1}"),
+              {"train.global_batch_size=x"}) ==
+      "--set train.global_batch_size=x: train.global_batch_size: expected an integer or a list of segments, "
+      "found 'x'");
 }
 
 TEST_CASE("files that cannot be read") {
