@@ -1,23 +1,32 @@
 #include "src/ops/attention.h"
 
 #include "src/ops/cpu/attention_cpu.h"
+#include "src/ops/cuda/attention_plan.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/attention_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
+
+Tensor CudaWorkspace(Arena& work, const AttentionArgs& g, bool backward, bool deterministic) {
+  return work.Allocate("attention workspace", DType::kU8,
+                       {cuda::AttentionWorkspaceBytes(cuda::AttentionShape(g), backward, deterministic)});
+}
 
 void CheckForward(const OpArgs& check, const AttentionArgs& g) {
   check.Rank("q", g.q, 4);
   check.Rank("k", g.k, 4);
   check.Rank("v", g.v, 4);
-  const DType type = check.ComputeType("q", g.q);
+  const DType type = check.WorkType("q", g.q);
   const int64_t B = g.q.dim(0), S = g.q.dim(1), H = g.q.dim(2), Q = g.q.dim(3), G = g.k.dim(2), V = g.v.dim(3);
   YM_CHECK(G > 0 && H % G == 0, "Attention: ", H, " query heads share ", G, " key heads");
   check.Contiguous("q", g.q, type, {B, S, H, Q});
   check.Contiguous("k", g.k, type, {B, S, G, Q});
   check.Contiguous("v", g.v, type, {B, S, G, V});
   check.Contiguous("o", g.o, type, {B, S, H, V});
-  check.Contiguous("lse", g.lse, type, {B, H, S});
+  check.Contiguous("lse", g.lse, OpArgs::AccumType(type), {B, H, S});
   if (g.document_start.defined()) check.Contiguous("document_start", g.document_start, DType::kI32, {B, S});
 }
 
@@ -27,8 +36,16 @@ void AttentionForward(const Stream& stream, const AttentionArgs& g, Arena& work)
   const OpArgs check(stream, "AttentionForward");
   CheckForward(check, g);
   ArenaScope scope(work);
+  const bool nothing = stream.dry() || g.q.dim(0) * g.q.dim(1) * g.q.dim(2) == 0;
+  if (stream.target() == DeviceKind::kCuda) {
+    [[maybe_unused]] const Tensor bytes = CudaWorkspace(work, g, /*backward=*/false, /*deterministic=*/true);
+    if (nothing) return;
+#if YM_HAVE_CUDA
+    return cuda::AttentionForward(stream, g, bytes);
+#endif
+  }
   const Tensor p = work.Allocate("attention p", g.q.dtype(), {cpu::kAttentionChunks, cpu::kAttentionRows, g.q.dim(1)});
-  if (stream.dry() || g.q.dim(0) * g.q.dim(1) * g.q.dim(2) == 0) return;
+  if (nothing) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::AttentionForward(stream, g, p);
   check.NoImplementation();
 }
@@ -42,12 +59,27 @@ void AttentionBackward(const Stream& stream, const AttentionBackwardArgs& g, Are
   check.Contiguous("dk", g.dk, f.q.dtype(), f.k.shape());
   check.Contiguous("dv", g.dv, f.q.dtype(), f.v.shape());
   ArenaScope scope(work);
+  const bool nothing = stream.dry() || f.q.dim(0) * f.q.dim(1) * f.q.dim(2) == 0;
+  if (stream.target() == DeviceKind::kCuda) {
+    [[maybe_unused]] const Tensor bytes = CudaWorkspace(work, f, /*backward=*/true, g.deterministic);
+    if (nothing) return;
+#if YM_HAVE_CUDA
+    return cuda::AttentionBackward(stream, g, bytes);
+#endif
+  }
   const Shape blocks{cpu::kAttentionChunks, cpu::kAttentionRows, f.q.dim(1)};
   const Tensor p = work.Allocate("attention p", f.q.dtype(), blocks);
   const Tensor ds = work.Allocate("attention ds", f.q.dtype(), blocks);
-  if (stream.dry() || f.q.dim(0) * f.q.dim(1) * f.q.dim(2) == 0) return;
+  if (nothing) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::AttentionBackward(stream, g, p, ds);
   check.NoImplementation();
+}
+
+std::string AttentionPlans([[maybe_unused]] const Stream& stream) {
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::AttentionPlans(stream);
+#endif
+  return "";
 }
 
 }  // namespace yardmaster

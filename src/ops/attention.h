@@ -4,12 +4,19 @@
 //   p_ij = softmax_j(scale * <q_i, k_j>), j <= i and, with document_start, j >= document_start_i;   o_i = sum_j p_ij v_j
 // Backward recomputes p from the saved logsumexp:  dv_j = sum_i p_ij do_i;  ds_ij = p_ij (<do_i, v_j> - <do_i, o_i>);
 //   dq_i = scale sum_j ds_ij k_j;  dk_j = scale sum_i ds_ij q_i  (summed over the query heads of a key head, in order).
+//
+// cpu: F32 or F64. cuda: BF16 (cuDNN where it takes the shape: no document_start, widths that are multiples of 8 up to 256;
+// softmax in FP32), F32, F64 (GEMMs and softmax kernels). Workspace on cuda: at most 2 GiB unless one head needs more.
 #pragma once
+
+#include <string>
 
 #include "src/device/arena.h"
 #include "src/device/device.h"
 
 namespace yardmaster {
+
+enum class AttentionMode : uint8_t { kAuto, kUnfused };  // of cuda; kUnfused: not cuDNN
 
 struct AttentionArgs {
   Tensor q;                    // [B, S, H, Q]
@@ -19,6 +26,7 @@ struct AttentionArgs {
   Tensor document_start = {};  // int32 [B, S]: first position of the token's document; undefined: attend across documents
   Tensor o;                    // [B, S, H, V]
   Tensor lse;                  // [B, H, S], accumulator type, kept for backward
+  AttentionMode mode = AttentionMode::kAuto;
 };
 void AttentionForward(const Stream& stream, const AttentionArgs& args, Arena& work);
 
@@ -26,7 +34,11 @@ struct AttentionBackwardArgs {
   AttentionArgs forward;       // with o and lse as written
   Tensor do_;                  // [B, S, H, V]
   Tensor dq, dk, dv;           // as q, k, v; overwritten
+  bool deterministic = true;   // false: cuDNN may add dq in any order (less workspace, faster; bits vary)
 };
 void AttentionBackward(const Stream& stream, const AttentionBackwardArgs& args, Arena& work);
+
+// The library's plan for every shape so far, or why there is none, a line each; empty where there is no library.
+std::string AttentionPlans(const Stream& stream);
 
 }  // namespace yardmaster

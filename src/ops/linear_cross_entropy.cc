@@ -4,6 +4,9 @@
 
 #include "src/ops/cpu/linear_cross_entropy_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/linear_cross_entropy_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -11,7 +14,7 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, A
   const OpArgs check(stream, "LinearCrossEntropy");
   check.Rank("x", g.x, 2);
   check.Rank("head", g.head, 2);
-  const DType type = check.ComputeType("x", g.x);
+  const DType type = check.WorkType("x", g.x);
   const int64_t n_T = g.x.dim(0), D = g.x.dim(1), V = g.head.dim(0);
   YM_CHECK(V > 0 && g.chunk_tokens > 0, "LinearCrossEntropy: V ", V, ", chunk_tokens ", g.chunk_tokens);
   check.Contiguous("x", g.x, type, {n_T, D});
@@ -22,7 +25,7 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, A
   YM_CHECK(g.dx.defined() == g.dhead.defined(), "LinearCrossEntropy: dx goes with dhead");
   if (g.dx.defined()) {
     check.Contiguous("dx", g.dx, type, {n_T, D});
-    check.Contiguous("dhead", g.dhead, type, {V, D});
+    check.Contiguous("dhead", g.dhead, OpArgs::AccumType(type), {V, D});
   }
   if (g.logits.defined()) check.Contiguous("logits", g.logits, type, {n_T, V});
   ArenaScope scope(work);
@@ -31,6 +34,9 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, A
   const Tensor losses = work.Allocate("losses of a chunk", DType::kF64, {chunk});
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::LinearCrossEntropy(stream, g, logits, losses);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::LinearCrossEntropy(stream, g, logits, losses);
+#endif
   check.NoImplementation();
 }
 

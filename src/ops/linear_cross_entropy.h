@@ -4,6 +4,8 @@
 //   z_tv = <x_t, head_v>;  loss_t = logsumexp_v z_tv - z_t,target;  targets of -1 do not count
 // The gradient of the loss sum scaled by `grad_scale` (1 / valid tokens of the global batch, times a loss weight) is known
 // in forward:  dz = grad_scale * (softmax(z) - onehot);  dx = dz head;  dhead = dz^T x + beta_head * dhead.
+// cpu: F32 or F64; a target outside [-1, V) is a bug. cuda: BF16 (logits and their gradient in BF16, statistics in FP32), F32,
+// F64; such a target makes the loss NaN.
 #pragma once
 
 #include "src/device/arena.h"
