@@ -15,7 +15,9 @@ struct ParityOptions {
   std::string device = "cpu";      // cpu | cuda
   std::string precision = "fp32";  // fp32 | bf16; fp64 on cpu
   int64_t steps = 8;               // of AdamW on the one batch
-  std::string route_from = {};        // take the chosen experts from this file's routing.<layer>; "": choose
+  // Take the chosen experts from this file's routing.<layer>; "": choose. Not after AdamW's first update, when they would
+  // be those of other weights.
+  std::string route_from = {};
   int64_t threads = 0;             // of the cpu device; 0: as it decides
 };
 
