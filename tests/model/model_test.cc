@@ -100,6 +100,10 @@ TEST_CASE("evaluation gives the training loss and changes nothing") {
   CHECK(evaluation_only.planned().grads == 0);
   CHECK(evaluation_only.planned().saved < model.planned().saved);
   CHECK(evaluation_only.used() == evaluation_only.planned());
+  ModelConfig deeper = TinyConfig();
+  deeper.num_hidden_layers = 6;
+  const StandaloneModel deep(deeper, {.types = kFloat, .B = 2, .S = 6, .gradients = false}, *device);
+  CHECK(deep.planned().saved == evaluation_only.planned().saved);  // a layer's part is released at once
 }
 
 TEST_CASE("documents kept apart are computed as if alone") {
