@@ -117,6 +117,11 @@ def _catch2(ctx, libdir):
         return _headers("catch2", linkopts = ["-lCatch2"])
     return _header_only(ctx, "catch2", "catch2/catch.hpp", "catch2")
 
+def _warnings_as_errors(ctx):
+    """-Werror with the compiler that the project is checked with; another one has other warnings."""
+    version = ctx.execute(["g++", "-dumpversion"]).stdout.strip()
+    return ["-Werror"] if version.split(".")[0] == "12" else []
+
 def _system_libs_impl(ctx):
     libdir = "/usr/lib/" + _multiarch(ctx)
     parts = [
@@ -130,6 +135,7 @@ def _system_libs_impl(ctx):
         _catch2(ctx, libdir),
     ]
     ctx.file("BUILD", "".join(parts))
+    ctx.file("defs.bzl", "WERROR = %r\n" % _warnings_as_errors(ctx))
 
 system_libs = repository_rule(
     implementation = _system_libs_impl,

@@ -1,6 +1,7 @@
 """The rules that every BUILD file of the project uses. tools/bazel/README.md shows each in use."""
 
 load("@cuda//:defs.bzl", "CUDA_FOUND", "CUDA_HOME", "CUDA_INCLUDES", "CUDA_STATUS")
+load("@system//:defs.bzl", "WERROR")
 
 # -ffp-contract=off: a multiply and an add are fused only where the code says so (std::fma),
 # so the same formula gives the same bits wherever the compiler inlines it.
@@ -8,7 +9,7 @@ load("@cuda//:defs.bzl", "CUDA_FOUND", "CUDA_HOME", "CUDA_INCLUDES", "CUDA_STATU
 _COPTS = [
     "-Wall",
     "-Wextra",
-    "-Werror",
+] + WERROR + [
     "-ffp-contract=off",
     "-fno-math-errno",
     "-fno-trapping-math",
