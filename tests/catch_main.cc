@@ -141,6 +141,7 @@ bool IsReportingRank() {
 
 void MarkSkipped(const std::string& reason) {
   auto& current = TheReport().current;
+  if (current.skipped) return;  // one line per test case
   current.skipped = true;
   current.message = reason;
   std::cout << "SKIPPED " << current.name << ": " << reason << std::endl;

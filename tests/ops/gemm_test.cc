@@ -3,7 +3,6 @@
 #include <cmath>
 
 #include "src/base/strings.h"
-#include "src/ops/elementwise.h"
 #include "tests/catch.h"
 #include "tests/ops/op_check.h"
 
@@ -25,12 +24,13 @@ void CheckGemm(const GemmCase& g) {
   op.inputs = {{"a", a, RandomValues("a", g.m * g.k), true, DType::kF32, g.padding},
                {"b", b, RandomValues("b", g.k * g.n), true, DType::kF32, g.padding}};
   if (g.beta != 0) op.inputs.push_back({"c", {g.m, g.n}, RandomValues("c", g.m * g.n), true, DType::kF32, g.padding});
+  op.bf16 = true;
   op.outputs = {{"d", {g.m, g.n}, true, DType::kF32, g.padding}};
   op.forward = [g](const OpRun& r) {
     GemmArgs args{.a = r["a"], .b = r["b"], .d = r["d"], .trans_a = g.trans_a, .trans_b = g.trans_b, .alpha = g.alpha,
                   .beta = g.beta};
     if (g.separate_c) args.c = r["c"];
-    if (g.beta != 0 && !g.separate_c) Copy(r.stream(), r["c"], r["d"]);
+    if (g.beta != 0 && !g.separate_c) r.Set(r["d"], r.Values(r["c"]));
     Gemm(r.stream(), args);
   };
   // A linear layer's gradients, with op(A) and op(B) turned as needed.

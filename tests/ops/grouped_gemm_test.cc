@@ -17,8 +17,9 @@ void CheckGrouped(const std::vector<int64_t>& counts, int64_t tail, int64_t N, i
   OpDeclaration op;
   op.name = "grouped gemm";
   op.inputs = {{"x", {R, K}, RandomValues("x", rows * K), true, DType::kF32, 0, rows},
-               {"w", {L, N, K}, RandomValues("w", L * N * K)},
+               {"w", {L, N, K}, RandomValues("w", L * N * K), true, DType::kF32, 0, -1, false, /*main_gradient=*/true},
                {"offsets", {L + 1}, offsets, false, DType::kI64}};
+  op.bf16 = true;
   op.outputs = {{"y", {R, N}, true, DType::kF32, 0, rows}};
   op.forward = [](const OpRun& r) { GroupedGemmForward(r.stream(), r["x"], r["w"], r["offsets"], r["y"]); };
   op.backward = [](const OpRun& r) {  // the tail of dy holds NaN too

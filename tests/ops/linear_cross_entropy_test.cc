@@ -2,7 +2,6 @@
 
 #include <cmath>
 
-#include "src/ops/elementwise.h"
 #include "tests/catch.h"
 #include "tests/ops/op_check.h"
 
@@ -13,20 +12,21 @@ void CheckLoss(int64_t D, int64_t V, const std::vector<double>& targets, int64_t
   const int64_t n_T = static_cast<int64_t>(targets.size());
   OpDeclaration op;
   op.name = "linear cross-entropy";
-  op.inputs = {{"x", {n_T, D}, RandomValues("x", n_T * D)}, {"head", {V, D}, RandomValues("head", V * D)},
+  op.inputs = {{"x", {n_T, D}, RandomValues("x", n_T * D)}, {"head", {V, D}, RandomValues("head", V * D), true, DType::kF32, 0, -1, false, /*main_gradient=*/true},
                {"targets", {n_T}, targets, false, DType::kI32}};
-  op.outputs = {{"loss", {1}}, {"logits", {n_T, V}, false}, {"valid", {1}, false, DType::kI64}};
+  op.bf16 = true;
+  op.outputs = {{"loss", {1}, true, DType::kF32, 0, -1, /*accum=*/true}, {"logits", {n_T, V}, false}, {"valid", {1}, false, DType::kI64}};
   op.forward = [=](const OpRun& r) {
-    HostTensor loss(DType::kF64, {1});
-    Fill(r.stream(), 0, r["valid"]);
-    LinearCrossEntropy(r.stream(), {.x = r["x"], .head = r["head"], .targets = r["targets"], .loss_sum = loss.view(),
+    const Tensor loss = r.Scratch(DType::kF64, {1}, {0});
+    r.Set(r["valid"], {0});
+    LinearCrossEntropy(r.stream(), {.x = r["x"], .head = r["head"], .targets = r["targets"], .loss_sum = loss,
                                     .valid = r["valid"], .logits = r["logits"], .chunk_tokens = chunk}, r.work());
-    Copy(r.stream(), loss.view(), r["loss"]);
+    r.Set(r["loss"], r.Values(loss));
   };
   op.backward = [=](const OpRun& r) {
-    HostTensor loss(DType::kF64, {1});
-    LinearCrossEntropy(r.stream(), {.x = r["x"], .head = r["head"], .targets = r["targets"], .grad_scale = ValuesOf(r["d.loss"])[0],
-                                    .loss_sum = loss.view(), .dx = r["d.x"], .dhead = r["d.head"], .chunk_tokens = chunk}, r.work());
+    const Tensor loss = r.Scratch(DType::kF64, {1}, {0});
+    LinearCrossEntropy(r.stream(), {.x = r["x"], .head = r["head"], .targets = r["targets"],
+                                    .grad_scale = r.Values(r["d.loss"])[0], .loss_sum = loss, .dx = r["d.x"], .dhead = r["d.head"], .chunk_tokens = chunk}, r.work());
   };
   op.reference = [=](const OpValues& in, OpValues& out) {
     double loss = 0, valid = 0;

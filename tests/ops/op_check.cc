@@ -1,5 +1,6 @@
 #include "tests/ops/op_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -11,6 +12,8 @@ namespace yardmaster::testing {
 namespace {
 
 constexpr size_t kWorkBytes = size_t{16} << 20;
+constexpr size_t kReferenceWorkBytes = size_t{256} << 20;  // of the cpu device for shapes that suit another device
+constexpr size_t kDeviceWorkBytes = size_t{5} << 29;  // attention on cuda plans 2 GiB
 
 bool IsFloat(DType t) { return t == DType::kF32 || t == DType::kF64 || t == DType::kBF16; }
 
@@ -28,6 +31,18 @@ void Dispatch(DType t, F&& f) {
 }
 
 double RoundToFloat(double x) { return static_cast<double>(static_cast<float>(x)); }
+double RoundToBf16(double x) { return static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(x)))); }
+
+struct OtherDevice {
+  std::function<std::unique_ptr<Device>(std::string*)> make;
+  bool asked = false;
+  std::unique_ptr<Device> device;
+  std::string reason;
+};
+OtherDevice& TheOtherDevice() {
+  static OtherDevice other;
+  return other;
+}
 
 // Memory of a tensor with padded rows, all of it set to one byte first.
 class Buffer {
@@ -40,6 +55,7 @@ class Buffer {
     std::memset(storage_.view().data(), fill, static_cast<size_t>(storage_.view().bytes()));
   }
   Tensor view() const { return storage_.view().Cols(0, used_cols_); }
+  Tensor all() const { return storage_.view(); }  // with the padding
   // Bytes outside the first `rows` rows and the used columns still are what they were.
   bool OutsideUntouched(int64_t rows) const {
     const Tensor all = storage_.view();
@@ -64,29 +80,49 @@ std::vector<double> FirstRows(std::vector<double> values, const Shape& shape, in
   return values;
 }
 
-// One execution in one type: buffers made anew.
+// One execution in one type: buffers made anew. On another device every buffer has a twin there.
 class Execution : public OpRun {
  public:
-  Execution(const OpDeclaration& op, DType type, int threads, unsigned char poison)
-      : op_(op), type_(type), poison_(poison), device_(MakeCpuDevice({.threads = threads})), stream_(device_.get()),
-        work_("work", device_.get()) {
+  Execution(const OpDeclaration& op, DType type, int threads, unsigned char poison, size_t work_bytes = kWorkBytes)
+      : op_(op), type_(type), poison_(poison), own_device_(MakeCpuDevice({.threads = threads})), device_(own_device_.get()),
+        stream_(device_), work_("work", device_) {
     work_.set_poison(true);
-    work_.Commit(kWorkBytes);
+    work_.Commit(work_bytes);
+  }
+  Execution(const OpDeclaration& op, DType type, Device& device, unsigned char poison)
+      : op_(op), type_(type), poison_(poison), device_(&device), stream_(device_), work_("work", device_) {
+    work_.Commit(kDeviceWorkBytes);
   }
   Tensor operator[](const std::string& name) const override {
     const auto it = buffers_.find(name);
     YM_CHECK(it != buffers_.end(), "no tensor ", name, " in ", op_.name);
-    return it->second.view();
+    return it->second.on_device;
   }
   const Stream& stream() const override { return stream_; }
   Arena& work() const override { return work_; }
+  Tensor Scratch(DType type, const Shape& shape, const std::vector<double>& values) const override {
+    const std::string name = "scratch " + std::to_string(buffers_.size());
+    Add(name, type, shape, 0, 0, values);
+    return buffers_.at(name).on_device;
+  }
+  std::vector<double> Values(const Tensor& t) const override {
+    const Twin& b = TwinOf(t);
+    FromDevice(b);
+    return ValuesOf(b.host.view());
+  }
+  void Set(const Tensor& t, const std::vector<double>& values) const override {
+    const Twin& b = TwinOf(t);
+    FromDevice(b);
+    SetValues(b.host.view(), values);
+    ToDevice(b);
+  }
 
   OpValues Forward(const OpValues& inputs) {
     for (const OpInput& in : op_.inputs) {
-      Put(in.name, in.shape, in.type, in.padding, 0xFF, inputs.at(in.name));
+      Add(in.name, TypeOf(in.type, in.accum), in.shape, in.padding, 0xFF, inputs.at(in.name));
     }
     for (const OpOutput& out : op_.outputs) {
-      Put(out.name, out.shape, out.type, out.padding, poison_, {});
+      Add(out.name, TypeOf(out.type, out.accum), out.shape, out.padding, poison_, {});
     }
     op_.forward(*this);
     OpValues values;
@@ -97,10 +133,12 @@ class Execution : public OpRun {
   // After Forward.
   OpValues Backward(const OpValues& cotangents) {
     for (const OpOutput& out : op_.outputs) {
-      if (out.differentiable) Put("d." + out.name, out.shape, out.type, 0, 0xFF, cotangents.at(out.name));
+      if (out.differentiable) Add("d." + out.name, TypeOf(out.type, out.accum), out.shape, 0, 0xFF, cotangents.at(out.name));
     }
     for (const OpInput& in : op_.inputs) {
-      if (in.differentiable) Put("d." + in.name, in.shape, in.type, in.padding, poison_, {});
+      if (in.differentiable) {
+        Add("d." + in.name, TypeOf(in.type, in.accum || in.main_gradient), in.shape, in.padding, poison_, {});
+      }
     }
     op_.backward(*this);
     OpValues values;
@@ -111,27 +149,65 @@ class Execution : public OpRun {
   }
 
  private:
-  void Put(const std::string& name, const Shape& shape, DType type, int64_t padding, unsigned char fill,
-           const std::vector<double>& values) {
-    const bool of_run = type == DType::kF32 || type == DType::kF64;
-    Buffer buffer(of_run ? type_ : type, shape, padding, fill);
-    SetValues(buffer.view(), values);
-    buffers_.insert_or_assign(name, std::move(buffer));
+  struct DeviceFree {
+    Device* device;
+    void operator()(void* p) const { device->Free(p); }
+  };
+  struct Twin {
+    Buffer host;
+    std::unique_ptr<void, DeviceFree> memory;  // none on the cpu device
+    Tensor on_device;
+  };
+  DType TypeOf(DType declared, bool accum) const {
+    if (declared != DType::kF32 && declared != DType::kF64) return declared;
+    return type_ == DType::kBF16 && accum ? DType::kF32 : type_;
+  }
+  void Add(const std::string& name, DType type, const Shape& shape, int64_t padding, unsigned char fill,
+           const std::vector<double>& values) const {
+    Buffer host(type, shape, padding, fill);
+    SetValues(host.view(), values);
+    Twin twin{std::move(host), {nullptr, DeviceFree{device_}}, Tensor()};
+    const Tensor all = twin.host.all();
+    if (device_->kind() == DeviceKind::kCpu) {
+      twin.on_device = twin.host.view();
+    } else {
+      twin.memory.reset(device_->Allocate(static_cast<size_t>(all.bytes())));
+      twin.on_device = Tensor(twin.memory.get(), type, all.shape()).Cols(0, shape[-1]);
+      ToDevice(twin);
+    }
+    buffers_.insert_or_assign(name, std::move(twin));
+  }
+  const Twin& TwinOf(const Tensor& t) const {
+    for (const auto& [name, b] : buffers_) {
+      if (b.on_device.data() == t.data() && b.on_device.shape() == t.shape()) return b;
+    }
+    YM_CHECK(false, "a tensor of ", t.shape(), " that is not of this run");
+    return buffers_.begin()->second;
+  }
+  void ToDevice(const Twin& b) const {
+    if (b.memory == nullptr) return;
+    device_->CopyFromHost(b.memory.get(), b.host.all().data(), static_cast<size_t>(b.host.all().bytes()));
+  }
+  void FromDevice(const Twin& b) const {
+    if (b.memory == nullptr) return;
+    device_->CopyToHost(b.host.all().data(), b.memory.get(), static_cast<size_t>(b.host.all().bytes()));
   }
   std::vector<double> Take(const std::string& name, const Shape& shape, int64_t used_rows) {
-    const Buffer& buffer = buffers_.at(name);
+    const Twin& b = buffers_.at(name);
+    FromDevice(b);
     INFO(name);
-    CHECK(buffer.OutsideUntouched(used_rows >= 0 ? used_rows : buffer.view().rows()));
-    return FirstRows(ValuesOf(buffer.view()), shape, used_rows);
+    CHECK(b.host.OutsideUntouched(used_rows >= 0 ? used_rows : b.host.view().rows()));
+    return FirstRows(ValuesOf(b.host.view()), shape, used_rows);
   }
 
   const OpDeclaration& op_;
   DType type_;
   unsigned char poison_;
-  std::unique_ptr<Device> device_;
+  std::unique_ptr<Device> own_device_;
+  Device* device_;
   Stream stream_;
   mutable Arena work_;
-  std::map<std::string, Buffer> buffers_;
+  mutable std::map<std::string, Twin> buffers_;
 };
 
 bool SameBits(const OpValues& a, const OpValues& b) {
@@ -184,7 +260,55 @@ void CheckGradient(const OpDeclaration& op, const OpValues& inputs, const OpValu
   }
 }
 
+// Relative to the expected values, or to the floor where these are smaller.
+double DeviceError(const OpDeclaration& op, const std::vector<double>& got, const std::vector<double>& expected) {
+  const double error = RelativeL2(got, expected);
+  if (op.rms_floor == 0 || got.size() != expected.size()) return error;
+  double difference = 0, norm = 0;
+  for (size_t i = 0; i < got.size(); ++i) {
+    difference += (got[i] - expected[i]) * (got[i] - expected[i]);
+    norm += expected[i] * expected[i];
+  }
+  const double floor = op.rms_floor * std::sqrt(static_cast<double>(got.size()));
+  return std::isnan(difference) ? error : std::sqrt(difference) / std::max(std::sqrt(norm), floor);
+}
+
+void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const OpValues& float_cotangents, Device& device) {
+  for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
+    if (type == DType::kBF16 && !op.bf16) continue;
+    INFO("type " << DTypeName(type) << " on " << device.description());
+    OpValues inputs = float_inputs, cotangents = float_cotangents;
+    if (type == DType::kBF16) {
+      for (const OpInput& in : op.inputs) {
+        if (IsFloat(in.type) && !in.accum) for (double& x : inputs[in.name]) x = RoundToBf16(x);
+      }
+      for (const OpOutput& out : op.outputs) {
+        if (out.differentiable && !out.accum) for (double& x : cotangents[out.name]) x = RoundToBf16(x);
+      }
+    }
+    Execution cpu(op, DType::kF64, 0, 0xFF, kReferenceWorkBytes), first(op, type, device, 0xFF), second(op, type, device, 0x11);
+    const double tolerance = type == DType::kBF16 ? op.tolerance_bf16 : type == DType::kF32 ? op.tolerance_device_f32 : 1e-12;
+    const OpValues expected = cpu.Forward(inputs), outputs = first.Forward(inputs);
+    CHECK(SameBits(outputs, second.Forward(inputs)));
+    for (const OpOutput& out : op.outputs) {
+      const double error = DeviceError(op, outputs.at(out.name), expected.at(out.name));
+      INFO("output " << out.name << ": relative L2 " << error);
+      CHECK(error <= (IsFloat(out.type) ? tolerance : 0.0));
+    }
+    if (!op.backward) continue;
+    const OpValues wanted = cpu.Backward(cotangents), gradients = first.Backward(cotangents);
+    CHECK(SameBits(gradients, second.Backward(cotangents)));
+    for (const auto& [name, values] : wanted) {
+      const double error = DeviceError(op, gradients.at(name), values);
+      INFO("gradient of " << name << ": relative L2 " << error);
+      CHECK(error <= tolerance);
+    }
+  }
+}
+
 }  // namespace
+
+void CheckOpsOn(std::function<std::unique_ptr<Device>(std::string* reason)> make) { TheOtherDevice().make = std::move(make); }
 
 void CheckOp(const OpDeclaration& op) {
   INFO("op " << op.name);
@@ -199,6 +323,12 @@ void CheckOp(const OpDeclaration& op) {
     const int64_t n = out.used_rows >= 0 ? out.used_rows * out.shape[-1] : out.shape.elements();
     cotangents[out.name] = RandomValues("cotangent " + out.name, n);
     for (double& x : cotangents[out.name]) x = RoundToFloat(x);
+  }
+
+  if (OtherDevice& other = TheOtherDevice(); other.make) {
+    if (!other.asked) other.device = other.make(&other.reason), other.asked = true;
+    if (other.device == nullptr) return MarkSkipped(other.reason);
+    return CheckOnDevice(op, inputs, cotangents, *other.device);
   }
 
   std::map<DType, OpValues> outputs, gradients;
