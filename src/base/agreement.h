@@ -1,8 +1,8 @@
 // File: src/base/agreement.h
 //
-// How ranks agree on errors and decisions: small strings, exchanged between all ranks in the same order. The MPI one is
-// in src/comm; a process alone uses SingleProcess. A rank that catches an exception still takes part in the next
-// exchange: otherwise the others would wait for it forever.
+// How ranks agree on errors and decisions: small strings, exchanged between all ranks in the same order. The
+// MPI one is in src/comm; a process alone uses SingleProcess. A rank that catches an exception still takes
+// part in the next exchange: otherwise the others would wait for it forever.
 #pragma once
 
 #include <string>

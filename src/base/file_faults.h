@@ -1,10 +1,11 @@
 // File: src/base/file_faults.h
 //
-// Makes file operations of src/base/files.h fail on purpose, so that tests can prove what a full disk, an I/O error or
-// a kill at any point of a save leaves behind. Off unless a test calls SetFileFaults or the environment variable
-// YARDMASTER_FAULT_FILE is set, which gives the same fields to a whole process:
-//   YARDMASTER_FAULT_FILE="op=write,match=shard_00001,nth=3,error=ENOSPC"   the third write to that shard fails
-//   YARDMASTER_FAULT_FILE="nth=7,kill"                                      SIGKILL just before the seventh operation
+// Makes file operations of src/base/files.h fail on purpose, so that tests can prove what a full disk, an I/O
+// error or a kill at any point of a save leaves behind. Off unless a test calls SetFileFaults or the
+// environment variable YARDMASTER_FAULT_FILE is set, which gives the same fields to a whole process:
+//   YARDMASTER_FAULT_FILE="op=write,match=shard_00001,nth=3,error=ENOSPC"   the third write to that shard
+//   fails YARDMASTER_FAULT_FILE="nth=7,kill"                                      SIGKILL just before the
+//   seventh operation
 // This is process-wide state, the price of reaching code that knows nothing of tests.
 #pragma once
 
@@ -34,11 +35,12 @@ FileFaults ParseFileFaults(const std::string& text);
 
 void SetFileFaults(const FileFaults& faults);  // also starts the counts again
 void ClearFileFaults();
-int64_t FileFaultHits();       // operations that were made to fail since SetFileFaults
+int64_t FileFaultHits();        // operations that were made to fail since SetFileFaults
 int64_t FileFaultOperations();  // matching operations seen since SetFileFaults
 
 namespace internal {
-// Called by files.cc before each operation: the errno to fail with, or 0. May lower *bytes, the size of a write.
+// Called by files.cc before each operation: the errno to fail with, or 0. May lower *bytes, the size of a
+// write.
 int CheckFileFault(FileOp op, const std::string& path, size_t* bytes = nullptr);
 int64_t FaultyFreeBytes();  // -1: ask the file system
 }  // namespace internal

@@ -32,12 +32,21 @@ constexpr size_t kMaxCallBytes = size_t{1} << 30;
   const std::string what = StrCat("cannot ", action, ": ", std::generic_category().message(error));
   switch (error) {
     case ENOSPC:
-      throw Error(ExitCode::kDiskFull, what, path, "free space on this file system, or write elsewhere (run.dir)");
+      throw Error(ExitCode::kDiskFull, what, path,
+                  "free space on this file system, or write elsewhere (run.dir)");
     case EDQUOT:
-      throw Error(ExitCode::kDiskFull, what, path, "the quota is used up although the disk may not be full: see quota(1)");
-    case EACCES: case EPERM: case EROFS:
+      throw Error(ExitCode::kDiskFull, what, path,
+                  "the quota is used up although the disk may not be full: see quota(1)");
+    case EACCES:
+    case EPERM:
+    case EROFS:
       throw Error(ExitCode::kConfig, what, path, "check the owner and the permissions of the path");
-    case ENOENT: case ENOTDIR: case EISDIR: case ENAMETOOLONG: case ELOOP: case EEXIST:
+    case ENOENT:
+    case ENOTDIR:
+    case EISDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+    case EEXIST:
       throw Error(ExitCode::kConfig, what, path, "check the path");
     default:
       throw Error(ExitCode::kData, what, path, "see dmesg and the state of the file system");
@@ -68,7 +77,8 @@ int FsyncDescriptor(int fd, const std::string& path) {
   return RetryInterrupted([&] { return FaultyCall(FileOp::kFsync, path) == 0 ? ::fsync(fd) : -1; });
 }
 
-// close() is never retried: on Linux the descriptor is gone whatever it returns. EINTR after an fsync loses nothing.
+// close() is never retried: on Linux the descriptor is gone whatever it returns. EINTR after an fsync loses
+// nothing.
 int CloseDescriptor(int fd, const std::string& path) {
   const int fault = CheckFileFault(FileOp::kClose, path);
   const int result = ::close(fd);
@@ -126,7 +136,9 @@ MappedFile::~MappedFile() {
 
 FileWriter::FileWriter(const std::string& path) : path_(path) {
   fd_ = RetryInterrupted([&] {
-    return FaultyCall(FileOp::kOpen, path) == 0 ? ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644) : -1;
+    return FaultyCall(FileOp::kOpen, path) == 0
+               ? ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)
+               : -1;
   });
   if (fd_ < 0) ThrowErrno("create", path, errno);
   buffer_.reserve(kBufferBytes);
@@ -298,9 +310,11 @@ void RemoveTree(const std::string& path) {
 uint64_t FreeBytes(const std::string& path) {
   if (const int64_t faulty = internal::FaultyFreeBytes(); faulty >= 0) return static_cast<uint64_t>(faulty);
   std::string existing = path;
-  while (!existing.empty() && existing != "/" && existing != "." && !PathExists(existing)) existing = DirName(existing);
+  while (!existing.empty() && existing != "/" && existing != "." && !PathExists(existing))
+    existing = DirName(existing);
   struct statvfs info;
-  if (::statvfs(existing.empty() ? "." : existing.c_str(), &info) != 0) ThrowUnreadable("ask for the free space", path, errno);
+  if (::statvfs(existing.empty() ? "." : existing.c_str(), &info) != 0)
+    ThrowUnreadable("ask for the free space", path, errno);
   return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
@@ -314,7 +328,8 @@ std::string BaseName(const std::string& path) {
   const size_t end = path.find_last_not_of('/');
   if (end == std::string::npos) return path.empty() ? "" : "/";
   const size_t slash = path.rfind('/', end);
-  return path.substr(slash == std::string::npos ? 0 : slash + 1, end - (slash == std::string::npos ? 0 : slash + 1) + 1);
+  return path.substr(slash == std::string::npos ? 0 : slash + 1,
+                     end - (slash == std::string::npos ? 0 : slash + 1) + 1);
 }
 
 std::string DirName(const std::string& path) {

@@ -20,7 +20,8 @@ struct Crc32cTables {
       table[0][b] = crc;
     }
     for (int k = 1; k < 8; ++k)
-      for (uint32_t b = 0; b < 256; ++b) table[k][b] = (table[k - 1][b] >> 8) ^ table[0][table[k - 1][b] & 0xff];
+      for (uint32_t b = 0; b < 256; ++b)
+        table[k][b] = (table[k - 1][b] >> 8) ^ table[0][table[k - 1][b] & 0xff];
   }
 };
 constexpr Crc32cTables kCrc32c;
@@ -34,7 +35,8 @@ uint32_t Crc32cTable(const void* data, size_t bytes, uint32_t seed) {
   const auto& t = kCrc32c.table;
   uint32_t crc = ~seed;
   for (; bytes >= 8; bytes -= 8, p += 8) {
-    const uint32_t low = crc ^ (uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24);
+    const uint32_t low =
+        crc ^ (uint32_t{p[0]} | uint32_t{p[1]} << 8 | uint32_t{p[2]} << 16 | uint32_t{p[3]} << 24);
     crc = t[7][low & 0xff] ^ t[6][low >> 8 & 0xff] ^ t[5][low >> 16 & 0xff] ^ t[4][low >> 24] ^  //
           t[3][p[4]] ^ t[2][p[5]] ^ t[1][p[6]] ^ t[0][p[7]];
   }
@@ -60,7 +62,9 @@ __attribute__((target("sse4.2"))) uint32_t Crc32cHardware(const void* data, size
 #else
 bool HaveCrc32cHardware() { return false; }
 
-uint32_t Crc32cHardware(const void* data, size_t bytes, uint32_t seed) { return Crc32cTable(data, bytes, seed); }
+uint32_t Crc32cHardware(const void* data, size_t bytes, uint32_t seed) {
+  return Crc32cTable(data, bytes, seed);
+}
 #endif
 
 }  // namespace internal

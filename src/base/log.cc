@@ -15,8 +15,10 @@ struct Console {
   std::shared_ptr<spdlog::logger> out, err;
   explicit Console(const LogOptions& o) : options(o) {
     const auto mode = o.color ? spdlog::color_mode::always : spdlog::color_mode::never;
-    out = std::make_shared<spdlog::logger>("out", std::make_shared<spdlog::sinks::ansicolor_stdout_sink_mt>(mode));
-    err = std::make_shared<spdlog::logger>("err", std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>(mode));
+    out = std::make_shared<spdlog::logger>("out",
+                                           std::make_shared<spdlog::sinks::ansicolor_stdout_sink_mt>(mode));
+    err = std::make_shared<spdlog::logger>("err",
+                                           std::make_shared<spdlog::sinks::ansicolor_stderr_sink_mt>(mode));
     out->set_pattern("%v");
     err->set_pattern("%^%v%$");
     // A line is seen when it is written, also through mpirun's pipes.
@@ -35,12 +37,15 @@ std::shared_ptr<Console> Get() { return std::atomic_load(&TheConsole()); }
 
 void Complain(spdlog::level::level_enum level, const char* word, const std::string& line) {
   const auto console = Get();
-  console->err->log(level, spdlog::string_view_t(StrCat(word, " [rank ", console->options.rank, "]: ", line)));
+  console->err->log(level,
+                    spdlog::string_view_t(StrCat(word, " [rank ", console->options.rank, "]: ", line)));
 }
 
 }  // namespace
 
-void InitLog(const LogOptions& options) { std::atomic_store(&TheConsole(), std::make_shared<Console>(options)); }
+void InitLog(const LogOptions& options) {
+  std::atomic_store(&TheConsole(), std::make_shared<Console>(options));
+}
 
 bool LogColor() { return Get()->options.color; }
 

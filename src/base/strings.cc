@@ -58,9 +58,12 @@ std::string HumanSeconds(double seconds) {
   if (!std::isfinite(seconds) || seconds < 0) return "?";
   const int64_t s = static_cast<int64_t>(seconds + 0.5);
   if (s < 60) return StrFormat("%llds", static_cast<long long>(s));
-  if (s < 3600) return StrFormat("%lldm%02llds", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
-  if (s < 86400) return StrFormat("%lldh%02lldm", static_cast<long long>(s / 3600), static_cast<long long>(s % 3600 / 60));
-  return StrFormat("%lldd%02lldh", static_cast<long long>(s / 86400), static_cast<long long>(s % 86400 / 3600));
+  if (s < 3600)
+    return StrFormat("%lldm%02llds", static_cast<long long>(s / 60), static_cast<long long>(s % 60));
+  if (s < 86400)
+    return StrFormat("%lldh%02lldm", static_cast<long long>(s / 3600), static_cast<long long>(s % 3600 / 60));
+  return StrFormat("%lldd%02lldh", static_cast<long long>(s / 86400),
+                   static_cast<long long>(s % 86400 / 3600));
 }
 
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {

@@ -16,8 +16,8 @@ struct CoverPiece {
 
 std::string BoxText(const Box& box);  // "[0:4, 128:256]"
 
-// Whether the pieces tile the global shape: each within it, no two overlapping, none missing. "" or what is wrong.
-// Boxes are taken as they come: any rank, negative numbers, huge numbers.
+// Whether the pieces tile the global shape: each within it, no two overlapping, none missing. "" or what is
+// wrong. Boxes are taken as they come: any rank, negative numbers, huge numbers.
 std::string CoverProblem(const Shape& global_shape, std::vector<CoverPiece> pieces);
 
 }  // namespace yardmaster

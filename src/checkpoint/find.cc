@@ -49,8 +49,9 @@ Candidates ListCandidates(const FindOptions& options) {
     if (!PathExists(JoinPath(options.dir, name))) {
       std::vector<std::string> names;
       for (const StepDirectory& s : steps) names.push_back(std::to_string(s.step));
-      throw CheckpointError(StrCat("there is no checkpoint of step ", options.resume.step), options.dir,
-                            names.empty() ? "there is none at all" : "there are those of the steps " + StrJoin(names, ", "));
+      throw CheckpointError(
+          StrCat("there is no checkpoint of step ", options.resume.step), options.dir,
+          names.empty() ? "there is none at all" : "there are those of the steps " + StrJoin(names, ", "));
     }
     out.list.push_back({name, StrCat("checkpoint.resume asks for step ", options.resume.step)});
     return out;
@@ -88,16 +89,14 @@ Candidates Decode(const std::string& text) {
 
 // Whether the checkpoint is valid, in the eyes of all ranks.
 Outcome Examine(const std::string& path, bool full, Agreement& world) {
-  const Outcome opened = BroadcastOutcome(Attempt([&] {
-    if (world.rank() == 0) OpenManifest(path);
-  }), world);
+  const Outcome opened = AttemptOnFirst(world, [&] { OpenManifest(path); });
   if (!opened.ok() || !full) return opened;
-  return AgreeOutcome(Attempt([&] {
+  return AttemptOnAll(world, [&] {
     const Manifest manifest = OpenManifest(path);
     int i = 0;
     for (const auto& [name, file] : manifest.files)
       if (i++ % world.size() == world.rank()) VerifyFile(path, name, file);
-  }), world);
+  });
 }
 
 }  // namespace
@@ -105,8 +104,10 @@ Outcome Examine(const std::string& path, bool full, Agreement& world) {
 ResumeRequest ParseResume(const std::string& text) {
   if (text == "auto") return {ResumeMode::kAuto, 0};
   if (text == "never") return {ResumeMode::kNever, 0};
-  const bool digits = !text.empty() && text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos;
-  if (!digits) throw ConfigError(StrCat("'", text, "' is not auto, never or the number of a step"), "checkpoint.resume");
+  const bool digits =
+      !text.empty() && text.size() <= 18 && text.find_first_not_of("0123456789") == std::string::npos;
+  if (!digits)
+    throw ConfigError(StrCat("'", text, "' is not auto, never or the number of a step"), "checkpoint.resume");
   return {ResumeMode::kStep, std::strtoll(text.c_str(), nullptr, 10)};
 }
 
@@ -117,9 +118,7 @@ FoundCheckpoint FindCheckpoint(const FindOptions& options, Agreement& world) {
     return found;
   }
   std::string encoded;
-  ThrowIfFailed(BroadcastOutcome(Attempt([&] {
-    if (world.rank() == 0) encoded = Encode(ListCandidates(options));
-  }), world));
+  ThrowIfFailed(AttemptOnFirst(world, [&] { encoded = Encode(ListCandidates(options)); }));
   const Candidates candidates = Decode(world.Broadcast(encoded));
   found.skipped = candidates.skipped;
   if (candidates.list.empty()) {
@@ -140,9 +139,10 @@ FoundCheckpoint FindCheckpoint(const FindOptions& options, Agreement& world) {
     if (candidate.name == candidates.latest) {
       for (const Candidate& other : candidates.list) {
         if (StepOfDirectoryName(other.name) > found.step)
-          found.skipped.push_back({other.name, StrCat("is newer, but LATEST does not name it: its save did not finish, "
-                                                      "or the run went back; checkpoint.resume=",
-                                                      StepOfDirectoryName(other.name), " takes it")});
+          found.skipped.push_back(
+              {other.name, StrCat("is newer, but LATEST does not name it: its save did not finish, "
+                                  "or the run went back; checkpoint.resume=",
+                                  StepOfDirectoryName(other.name), " takes it")});
       }
     }
     return found;

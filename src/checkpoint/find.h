@@ -1,7 +1,7 @@
 // File: src/checkpoint/find.h
 //
-// Chooses the checkpoint that a run resumes from. A person should be able to read why: the result names what was chosen,
-// the reason, and everything that was passed over.
+// Chooses the checkpoint that a run resumes from. A person should be able to read why: the result names what
+// was chosen, the reason, and everything that was passed over.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 namespace yardmaster {
 
 enum class ResumeMode : uint8_t {
-  kAuto,   // the one that LATEST names; if that is not valid, the newest valid one; if there is none at all, a fresh start
+  kAuto,  // the one that LATEST names; if that is not valid, the newest valid one; if there is none at all, a
+          // fresh start
   kNever,  // a fresh start
   kStep,   // this step or an error
 };
@@ -28,7 +29,8 @@ ResumeRequest ParseResume(const std::string& text);
 struct FindOptions {
   std::string dir;  // of all checkpoints of the run
   ResumeRequest resume;
-  bool verify_full = true;  // read every file and check its crc, shared among the ranks; else manifest and sizes only
+  bool verify_full =
+      true;  // read every file and check its crc, shared among the ranks; else manifest and sizes only
 };
 
 struct SkippedCheckpoint {
@@ -44,8 +46,8 @@ struct FoundCheckpoint {
   bool fresh() const { return path.empty(); }
 };
 
-// Collective; the same result on every rank. Throws CheckpointError on all ranks when the step asked for is missing or
-// damaged, or when there are checkpoints but none is valid: never a silent fresh start.
+// Collective; the same result on every rank. Throws CheckpointError on all ranks when the step asked for is
+// missing or damaged, or when there are checkpoints but none is valid: never a silent fresh start.
 FoundCheckpoint FindCheckpoint(const FindOptions& options, Agreement& world);
 
 }  // namespace yardmaster

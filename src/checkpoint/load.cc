@@ -27,7 +27,8 @@ int64_t ElementOffset(const Box& box, const std::vector<int64_t>& at) {
   return offset;
 }
 
-// Calls run(offset in `from`, offset in `to`, elements) for the longest runs of `common` that are contiguous in both.
+// Calls run(offset in `from`, offset in `to`, elements) for the longest runs of `common` that are contiguous
+// in both.
 template <class F>
 void ForEachRun(const Box& common, const Box& from, const Box& to, F&& run) {
   const size_t rank = common.begin.size();
@@ -53,11 +54,12 @@ void ForEachRun(const Box& common, const Box& from, const Box& to, F&& run) {
 
 class Loader {
  public:
-  Loader(const std::string& path, Device& device) : path_(path), device_(device), manifest_(OpenManifest(path)) {}
+  Loader(const std::string& path, Device& device)
+      : path_(path), device_(device), manifest_(OpenManifest(path)) {}
 
   void Load(const StateTensor& t) {
-    YM_CHECK(t.tensor.shape().vector() == t.spec.box.extent, "tensor ", t.name, ": ", t.tensor.shape(), " but the box ",
-             BoxText(t.spec.box));
+    YM_CHECK(t.tensor.shape().vector() == t.spec.box.extent, "tensor ", t.name, ": ", t.tensor.shape(),
+             " but the box ", BoxText(t.spec.box));
     YM_CHECK(t.tensor.contiguous(), "tensor ", t.name, " is strided");
     asked_.insert(t.name);
     if (t.spec.global_shape.elements() == 0) return;
@@ -65,7 +67,8 @@ class Loader {
     if (it == manifest_.tensors.end()) FailMissing(t.name);
     const ManifestTensor& stored = it->second;
     if (stored.dtype != t.tensor.dtype())
-      Fail(t.name, StrCat("has dtype ", DTypeName(stored.dtype), " in the checkpoint, ", DTypeName(t.tensor.dtype()), " here"));
+      Fail(t.name, StrCat("has dtype ", DTypeName(stored.dtype), " in the checkpoint, ",
+                          DTypeName(t.tensor.dtype()), " here"));
     if (!(stored.shape == t.spec.global_shape))
       Fail(t.name, StrCat("has shape ", stored.shape, " in the checkpoint, ", t.spec.global_shape, " here"));
     if (t.spec.box.elements() == 0) return;
@@ -101,33 +104,39 @@ class Loader {
   }
 
   // The file's own header must say what the manifest says.
-  const SafetensorsFile& Open(const std::string& tensor, const ManifestTensor& stored, const TensorPart& part) {
+  const SafetensorsFile& Open(const std::string& tensor, const ManifestTensor& stored,
+                              const TensorPart& part) {
     auto& file = files_[part.file];
     if (!file) file = std::make_unique<SafetensorsFile>(JoinPath(path_, part.file));
     const SafetensorsFile::Entry& entry = file->Describe(tensor);
-    if (entry.dtype != DTypeName(stored.dtype) || entry.shape != part.box.extent || entry.offset != part.offset ||
-        entry.bytes != part.bytes) {
-      Fail(tensor, StrCat("in ", part.file, " has ", entry.dtype, " ", Shape(entry.shape), " at ", entry.offset,
-                          ", the manifest says ", DTypeName(stored.dtype), " ", Shape(part.box.extent), " at ", part.offset));
+    if (entry.dtype != DTypeName(stored.dtype) || entry.shape != part.box.extent ||
+        entry.offset != part.offset || entry.bytes != part.bytes) {
+      Fail(tensor, StrCat("in ", part.file, " has ", entry.dtype, " ", Shape(entry.shape), " at ",
+                          entry.offset, ", the manifest says ", DTypeName(stored.dtype), " ",
+                          Shape(part.box.extent), " at ", part.offset));
     }
     return *file;
   }
 
-  void CheckChunks(const std::string& tensor, const TensorPart& part, const std::byte* data, uint64_t begin, uint64_t end) {
+  void CheckChunks(const std::string& tensor, const TensorPart& part, const std::byte* data, uint64_t begin,
+                   uint64_t end) {
     const uint64_t chunk = manifest_.chunk_bytes;
     for (uint64_t c = begin / chunk; c * chunk < end; ++c) {
       const uint64_t bytes = std::min(chunk, part.bytes - c * chunk);
       const uint32_t crc = Crc32c(data + c * chunk, bytes);
       if (crc != part.chunk_crc32c[c])
-        Fail(tensor, StrFormat("in %s has crc32c %08x at bytes %llu to %llu of the file, the manifest says %08x",
-                               part.file.c_str(), crc, static_cast<unsigned long long>(part.offset + c * chunk),
-                               static_cast<unsigned long long>(part.offset + c * chunk + bytes), part.chunk_crc32c[c]),
-             "the file is damaged; an older checkpoint may be chosen with checkpoint.resume");
+        Fail(
+            tensor,
+            StrFormat("in %s has crc32c %08x at bytes %llu to %llu of the file, the manifest says %08x",
+                      part.file.c_str(), crc, static_cast<unsigned long long>(part.offset + c * chunk),
+                      static_cast<unsigned long long>(part.offset + c * chunk + bytes), part.chunk_crc32c[c]),
+            "the file is damaged; an older checkpoint may be chosen with checkpoint.resume");
       bytes_ += bytes;
     }
   }
 
-  void CopyPart(const StateTensor& t, const ManifestTensor& stored, const TensorPart& part, const Box& common) {
+  void CopyPart(const StateTensor& t, const ManifestTensor& stored, const TensorPart& part,
+                const Box& common) {
     const std::byte* data = Open(t.name, stored, part).Bytes(t.name);
     const int64_t size = DTypeBytes(stored.dtype);
     std::vector<int64_t> last = common.begin;
@@ -150,16 +159,16 @@ class Loader {
 
 }  // namespace
 
-LoadReport LoadCheckpoint(const std::string& checkpoint_path, const std::vector<StateTensor>& tensors, Device& device,
-                          Agreement& world) {
+LoadReport LoadCheckpoint(const std::string& checkpoint_path, const std::vector<StateTensor>& tensors,
+                          Device& device, Agreement& world) {
   LoadReport report;
   std::vector<std::string> unused;
-  ThrowIfFailed(AgreeOutcome(Attempt([&] {
+  ThrowIfFailed(AttemptOnAll(world, [&] {
     Loader loader(checkpoint_path, device);
     for (const StateTensor& t : tensors) loader.Load(t);
     report.bytes = loader.bytes();
     unused = loader.Unused();
-  }), world));
+  }));
   // Unused is what every rank left: rank 0 counts who left what.
   const std::vector<std::string> all = world.Gather(Json(unused).dump());
   std::map<std::string, int> ranks;
@@ -168,27 +177,25 @@ LoadReport LoadCheckpoint(const std::string& checkpoint_path, const std::vector<
   std::vector<std::string> by_all;
   for (const auto& [name, count] : ranks)
     if (count == world.size()) by_all.push_back(name);
-  for (const std::string name : Json::parse(world.Broadcast(Json(by_all).dump()))) report.unused.push_back(name);
+  for (const std::string name : Json::parse(world.Broadcast(Json(by_all).dump())))
+    report.unused.push_back(name);
   return report;
 }
 
 std::map<std::string, std::string> LoadCheckpointText(const std::string& checkpoint_path, Agreement& world) {
   Json texts = Json::array();
-  ThrowIfFailed(BroadcastOutcome(Attempt([&] {
-    if (world.rank() != 0) return;
+  ThrowIfFailed(AttemptOnFirst(world, [&] {
     const Manifest manifest = OpenManifest(checkpoint_path);
     for (const std::string& name : manifest.text) {
       VerifyFile(checkpoint_path, name, manifest.files.at(name));
       texts.push_back(name);
     }
-  }), world));
+  }));
   std::map<std::string, std::string> out;
   for (const std::string name : Json::parse(world.Broadcast(texts.dump()))) {
     // Texts may hold any bytes, which JSON may not: each is sent by itself.
     std::string text;
-    ThrowIfFailed(BroadcastOutcome(Attempt([&] {
-      if (world.rank() == 0) text = ReadFile(JoinPath(checkpoint_path, name));
-    }), world));
+    ThrowIfFailed(AttemptOnFirst(world, [&] { text = ReadFile(JoinPath(checkpoint_path, name)); }));
     out[name] = world.Broadcast(text);
   }
   return out;

@@ -30,7 +30,8 @@ std::string NumbersText(const std::vector<int64_t>& numbers) {
 
 // Readers of one field each. What they throw becomes one CheckpointError in ManifestFromText.
 const Json& Field(const Json& object, const char* key) {
-  if (!object.is_object() || !object.contains(key)) throw std::runtime_error(StrCat("'", key, "' is missing"));
+  if (!object.is_object() || !object.contains(key))
+    throw std::runtime_error(StrCat("'", key, "' is missing"));
   return object[key];
 }
 
@@ -81,9 +82,11 @@ std::string FileName(const Json& value) {
 ManifestTensor ParseTensor(const Json& json, const std::string& name, const Manifest& manifest) {
   ManifestTensor tensor;
   const std::string dtype = Text(Field(json, "dtype"), "dtype");
-  if (!DTypeFromName(dtype, &tensor.dtype)) throw std::runtime_error(StrCat("tensor '", name, "' has dtype '", dtype, "'"));
+  if (!DTypeFromName(dtype, &tensor.dtype))
+    throw std::runtime_error(StrCat("tensor '", name, "' has dtype '", dtype, "'"));
   const std::vector<int64_t> dims = Ints(json, "shape");
-  if (dims.size() > Shape::kMaxRank) throw std::runtime_error(StrCat("tensor '", name, "' has ", dims.size(), " axes"));
+  if (dims.size() > Shape::kMaxRank)
+    throw std::runtime_error(StrCat("tensor '", name, "' has ", dims.size(), " axes"));
   int64_t bytes = DTypeBytes(tensor.dtype);
   for (const int64_t d : dims)
     if (d < 0 || __builtin_mul_overflow(bytes, d, &bytes))
@@ -111,8 +114,9 @@ ManifestTensor ParseTensor(const Json& json, const std::string& name, const Mani
     const uint64_t expected = static_cast<uint64_t>(part.box.elements() * DTypeBytes(tensor.dtype));
     const uint64_t chunks = (part.bytes + manifest.chunk_bytes - 1) / manifest.chunk_bytes;
     if (part.bytes != expected || part.chunk_crc32c.size() != chunks)
-      throw std::runtime_error(StrCat("tensor '", name, "' in '", part.file, "' has ", part.bytes, " bytes and ",
-                                      part.chunk_crc32c.size(), " crcs, not ", expected, " and ", chunks));
+      throw std::runtime_error(StrCat("tensor '", name, "' in '", part.file, "' has ", part.bytes,
+                                      " bytes and ", part.chunk_crc32c.size(), " crcs, not ", expected,
+                                      " and ", chunks));
   }
   return tensor;
 }
@@ -122,7 +126,8 @@ Manifest Parse(const std::string& text) {
   if (Text(Field(json, "format"), "format") != kFormat) throw std::runtime_error("it is not of this format");
   const int64_t version = Int(Field(json, "version"), "version");
   if (version != kManifestVersion)
-    throw std::runtime_error(StrCat("it has format version ", version, ", this build reads ", kManifestVersion));
+    throw std::runtime_error(
+        StrCat("it has format version ", version, ", this build reads ", kManifestVersion));
   Manifest m;
   m.step = static_cast<int64_t>(Size(json, "step"));
   m.world = static_cast<int>(Size(json, "world"));
@@ -136,7 +141,8 @@ Manifest Parse(const std::string& text) {
   }
   for (const Json& t : List(json, "text")) {
     m.text.push_back(Text(t, "text"));
-    if (!m.files.count(m.text.back())) throw std::runtime_error(StrCat("the text '", m.text.back(), "' is not a listed file"));
+    if (!m.files.count(m.text.back()))
+      throw std::runtime_error(StrCat("the text '", m.text.back(), "' is not a listed file"));
   }
   for (const Json& t : List(json, "tensors")) {
     const std::string name = Text(Field(t, "name"), "name");
@@ -149,12 +155,13 @@ Manifest Parse(const std::string& text) {
 }  // namespace
 
 std::string ManifestToText(const Manifest& m) {
-  std::string out = StrCat("{\n\"format\":\"", kFormat, "\",\n\"version\":", kManifestVersion, ",\n\"step\":", m.step,
-                           ",\n\"world\":", m.world, ",\n\"config_sha256\":\"", m.config_sha256,
-                           "\",\n\"chunk_bytes\":", m.chunk_bytes, ",\n\"files\":[");
+  std::string out = StrCat("{\n\"format\":\"", kFormat, "\",\n\"version\":", kManifestVersion,
+                           ",\n\"step\":", m.step, ",\n\"world\":", m.world, ",\n\"config_sha256\":\"",
+                           m.config_sha256, "\",\n\"chunk_bytes\":", m.chunk_bytes, ",\n\"files\":[");
   const char* separator = "\n";
   for (const auto& [name, f] : m.files) {
-    out += StrCat(separator, "{\"name\":", Json(name).dump(), ",\"bytes\":", f.bytes, ",\"crc32c\":\"", Hex(f.crc32c), "\"}");
+    out += StrCat(separator, "{\"name\":", Json(name).dump(), ",\"bytes\":", f.bytes, ",\"crc32c\":\"",
+                  Hex(f.crc32c), "\"}");
     separator = ",\n";
   }
   out += StrCat("],\n\"text\":", Json(m.text).dump(), ",\n\"tensors\":[");
@@ -165,9 +172,11 @@ std::string ManifestToText(const Manifest& m) {
     separator = ",\n";
     const char* comma = "";
     for (const TensorPart& p : t.parts) {
-      out += StrCat(comma, "{\"file\":", Json(p.file).dump(), ",\"offset\":", p.offset, ",\"bytes\":", p.bytes,
-                    ",\"begin\":", NumbersText(p.box.begin), ",\"extent\":", NumbersText(p.box.extent), ",\"crc32c\":[");
-      for (size_t i = 0; i < p.chunk_crc32c.size(); ++i) out += StrCat(i ? "," : "", "\"", Hex(p.chunk_crc32c[i]), "\"");
+      out += StrCat(comma, "{\"file\":", Json(p.file).dump(), ",\"offset\":", p.offset,
+                    ",\"bytes\":", p.bytes, ",\"begin\":", NumbersText(p.box.begin),
+                    ",\"extent\":", NumbersText(p.box.extent), ",\"crc32c\":[");
+      for (size_t i = 0; i < p.chunk_crc32c.size(); ++i)
+        out += StrCat(i ? "," : "", "\"", Hex(p.chunk_crc32c[i]), "\"");
       out += "]}";
       comma = ",";
     }
@@ -183,7 +192,8 @@ Manifest ManifestFromText(const std::string& text, const std::string& where) {
   const std::string actual = Hex(Crc32c(text.data(), end));
   const std::string tail = StrCat(kCrcKey, actual, "\"\n}\n");
   if (text.compare(end, std::string::npos, tail) != 0)
-    throw CheckpointError(StrCat("its text has crc32c ", actual, ", which is not the one at its end"), where, kDamaged);
+    throw CheckpointError(StrCat("its text has crc32c ", actual, ", which is not the one at its end"), where,
+                          kDamaged);
   try {
     return Parse(text);
   } catch (const std::exception& error) {  // also what the JSON library throws
@@ -233,7 +243,8 @@ void VerifyFile(const std::string& checkpoint_path, const std::string& name, con
   if (bytes != file.bytes)
     throw CheckpointError(StrCat("has ", bytes, " bytes, the manifest says ", file.bytes), path, kDamaged);
   if (crc != file.crc32c)
-    throw CheckpointError(StrCat("has crc32c ", Hex(crc), ", the manifest says ", Hex(file.crc32c)), path, kDamaged);
+    throw CheckpointError(StrCat("has crc32c ", Hex(crc), ", the manifest says ", Hex(file.crc32c)), path,
+                          kDamaged);
 }
 
 }  // namespace yardmaster

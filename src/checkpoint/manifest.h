@@ -1,8 +1,9 @@
 // File: src/checkpoint/manifest.h
 //
-// manifest.json says what a checkpoint holds: every file with its size and crc, and for every global tensor its dtype,
-// global shape and the pieces of it: which file, where in it, which box, and the crc of each chunk of its bytes. Its own
-// last member is the crc of all the text before it. A directory without a good manifest is no checkpoint.
+// manifest.json says what a checkpoint holds: every file with its size and crc, and for every global tensor
+// its dtype, global shape and the pieces of it: which file, where in it, which box, and the crc of each chunk
+// of its bytes. Its own last member is the crc of all the text before it. A directory without a good manifest
+// is no checkpoint.
 #pragma once
 
 #include <cstdint>
@@ -48,11 +49,12 @@ struct Manifest {
 };
 
 std::string ManifestToText(const Manifest& manifest);
-// Throws CheckpointError naming `where`. Checks the crc, the version, names, and that the parts of each tensor cover it.
+// Throws CheckpointError naming `where`. Checks the crc, the version, names, and that the parts of each
+// tensor cover it.
 Manifest ManifestFromText(const std::string& text, const std::string& where);
 
-// Reads the manifest of a checkpoint directory and checks that it is of the step in the directory's name and that
-// every file is there with its size. Throws CheckpointError.
+// Reads the manifest of a checkpoint directory and checks that it is of the step in the directory's name and
+// that every file is there with its size. Throws CheckpointError.
 Manifest OpenManifest(const std::string& checkpoint_path);
 // Reads a whole file of the checkpoint and checks its crc. Throws CheckpointError with both values.
 void VerifyFile(const std::string& checkpoint_path, const std::string& name, const ManifestFile& file);

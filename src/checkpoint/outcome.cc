@@ -9,11 +9,14 @@ namespace yardmaster {
 namespace {
 
 // "4 text": the exit code and the reason.
-std::string Encode(const Outcome& outcome) { return StrCat(static_cast<int>(outcome.code), " ", outcome.text); }
+std::string Encode(const Outcome& outcome) {
+  return StrCat(static_cast<int>(outcome.code), " ", outcome.text);
+}
 
 Outcome Decode(const std::string& text) {
   const size_t space = text.find(' ');
-  return {static_cast<ExitCode>(std::atoi(text.c_str())), space == std::string::npos ? "" : text.substr(space + 1)};
+  return {static_cast<ExitCode>(std::atoi(text.c_str())),
+          space == std::string::npos ? "" : text.substr(space + 1)};
 }
 
 }  // namespace
@@ -34,7 +37,9 @@ Outcome AgreeOutcome(const Outcome& mine, Agreement& world) {
   return first;
 }
 
-Outcome BroadcastOutcome(const Outcome& mine, Agreement& world) { return Decode(world.Broadcast(Encode(mine))); }
+Outcome BroadcastOutcome(const Outcome& mine, Agreement& world) {
+  return Decode(world.Broadcast(Encode(mine)));
+}
 
 void ThrowIfFailed(const Outcome& outcome) {
   if (!outcome.ok()) throw Error(outcome.code, outcome.text);

@@ -9,7 +9,9 @@
 namespace yardmaster {
 namespace {
 
-bool HasPrefix(const std::string& text, const std::string& prefix) { return text.compare(0, prefix.size(), prefix) == 0; }
+bool HasPrefix(const std::string& text, const std::string& prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
 
 }  // namespace
 

@@ -29,9 +29,7 @@ std::string DescribeSelf() {
 }  // namespace
 
 RunLock::RunLock(const std::string& run_dir, Agreement& world) {
-  const Outcome outcome = BroadcastOutcome(Attempt([&] {
-    if (world.rank() == 0) Take(run_dir);
-  }), world);
+  const Outcome outcome = AttemptOnFirst(world, [&] { Take(run_dir); });
   if (!outcome.ok() && fd_ >= 0) ::close(fd_);
   ThrowIfFailed(outcome);
 }
@@ -45,7 +43,8 @@ void RunLock::Take(const std::string& run_dir) {
   const std::string path = JoinPath(run_dir, ".lock");
   fd_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (fd_ < 0)
-    throw ConfigError(StrCat("cannot open: ", std::strerror(errno)), path, "check the owner and the permissions of run.dir");
+    throw ConfigError(StrCat("cannot open: ", std::strerror(errno)), path,
+                      "check the owner and the permissions of run.dir");
   int result;
   do {
     result = ::flock(fd_, LOCK_EX | LOCK_NB);
@@ -55,16 +54,18 @@ void RunLock::Take(const std::string& run_dir) {
     const ssize_t got = ::pread(fd_, holder, sizeof(holder), 0);
     std::string who(holder, got > 0 ? static_cast<size_t>(got) : 0);
     while (!who.empty() && who.back() == '\n') who.pop_back();
-    throw ConfigError(StrCat("another run is using this directory: ", who.empty() ? "unknown holder" : who), run_dir,
-                      "wait for it, stop it, or choose another run.dir");
+    throw ConfigError(StrCat("another run is using this directory: ", who.empty() ? "unknown holder" : who),
+                      run_dir, "wait for it, stop it, or choose another run.dir");
   }
   if (result != 0) {
-    warning_ = StrCat(path, ": cannot lock (", std::strerror(errno), "): nothing keeps a second run out of this directory");
+    warning_ = StrCat(path, ": cannot lock (", std::strerror(errno),
+                      "): nothing keeps a second run out of this directory");
     return;
   }
   const std::string text = DescribeSelf() + "\n";
   // Only for the message of a second run: the lock is held whether or not this can be written.
-  if (::ftruncate(fd_, 0) != 0 || ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+  if (::ftruncate(fd_, 0) != 0 ||
+      ::pwrite(fd_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
     warning_ = StrCat(path, ": cannot write who holds the lock (", std::strerror(errno), ")");
 }
 

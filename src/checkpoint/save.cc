@@ -30,8 +30,9 @@ std::string Prepare(const SaveOptions& options, const CheckpointContents& conten
   for (const auto& [name, text] : contents.text) bytes += text.size();
   const uint64_t needed = bytes + bytes / 10, free = FreeBytes(options.dir);
   if (free < needed) {
-    throw Error(ExitCode::kDiskFull, StrCat("the checkpoint needs about ", HumanBytes(static_cast<double>(needed)), ", ",
-                                            HumanBytes(static_cast<double>(free)), " are free"),
+    throw Error(ExitCode::kDiskFull,
+                StrCat("the checkpoint needs about ", HumanBytes(static_cast<double>(needed)), ", ",
+                       HumanBytes(static_cast<double>(free)), " are free"),
                 options.dir, "free space, lower checkpoint.keep_latest, or move run.dir");
   }
   const std::string base = StrCat(kTemporaryPrefix, StepDirectoryName(contents.step), "-", ::getpid());
@@ -43,8 +44,8 @@ std::string Prepare(const SaveOptions& options, const CheckpointContents& conten
 }
 
 // Step 2. Returns what the manifest must know of this rank's shard, as JSON; "" if this rank writes none.
-std::string WriteShard(const std::string& dir, int64_t step, int rank, const std::vector<const StateTensor*>& mine,
-                       uint64_t chunk_bytes, Device& device) {
+std::string WriteShard(const std::string& dir, int64_t step, int rank,
+                       const std::vector<const StateTensor*>& mine, uint64_t chunk_bytes, Device& device) {
   if (mine.empty()) return "";
   std::vector<SafetensorsSource> sources;
   Json boxes = Json::object();
@@ -58,17 +59,18 @@ std::string WriteShard(const std::string& dir, int64_t step, int rank, const std
       boxes[t->name] = {{"shape", t->spec.global_shape.vector()}, {"begin", t->spec.box.begin}};
   }
   const std::string file = ShardFileName(rank);
-  const SafetensorsWritten written =
-      WriteSafetensorsFrom(JoinPath(dir, file), sources,
-                           {{"format", "yardmaster"}, {"step", std::to_string(step)}, {"boxes", boxes.dump()}},
-                           /*fsync=*/true, chunk_bytes);
+  const SafetensorsWritten written = WriteSafetensorsFrom(
+      JoinPath(dir, file), sources,
+      {{"format", "yardmaster"}, {"step", std::to_string(step)}, {"boxes", boxes.dump()}},
+      /*fsync=*/true, chunk_bytes);
   Json parts = Json::array();
   for (const StateTensor* t : mine) {
-    parts.push_back(Json::array({t->name, DTypeName(t->tensor.dtype()), t->spec.global_shape.vector(), t->spec.box.begin,
-                                 t->spec.box.extent, written.offsets.at(t->name), t->tensor.bytes(),
-                                 written.chunk_crc32c.at(t->name)}));
+    parts.push_back(Json::array({t->name, DTypeName(t->tensor.dtype()), t->spec.global_shape.vector(),
+                                 t->spec.box.begin, t->spec.box.extent, written.offsets.at(t->name),
+                                 t->tensor.bytes(), written.chunk_crc32c.at(t->name)}));
   }
-  return Json{{"file", file}, {"bytes", written.file_bytes}, {"crc", written.crc32c}, {"parts", parts}}.dump();
+  return Json{{"file", file}, {"bytes", written.file_bytes}, {"crc", written.crc32c}, {"parts", parts}}
+      .dump();
 }
 
 void AddShard(const std::string& text, Manifest* manifest) {
@@ -91,7 +93,8 @@ void AddShard(const std::string& text, Manifest* manifest) {
 }
 
 // Step 5: the temporary directory takes the name of the step.
-void Publish(const std::string& temporary, const std::string& final_path, std::vector<std::string>* warnings) {
+void Publish(const std::string& temporary, const std::string& final_path,
+             std::vector<std::string>* warnings) {
   if (!PathExists(final_path)) {
     RenamePath(temporary, final_path);
     return;
@@ -152,19 +155,20 @@ uint64_t Commit(const SaveOptions& options, const CheckpointContents& contents, 
     WriteFileAtomically(JoinPath(options.dir, kLatestName), BaseName(final_path) + "\n");
   });
   if (!outcome.ok())
-    throw Error(outcome.code, StrCat(BaseName(final_path), " is complete, but LATEST may still name the one before it: ",
-                                     outcome.text));
+    throw Error(outcome.code,
+                StrCat(BaseName(final_path),
+                       " is complete, but LATEST may still name the one before it: ", outcome.text));
   return bytes + manifest_text.size();
 }
 
 void CheckOptions(const SaveOptions& options, const CheckpointContents& contents) {
   if (options.keep_latest < 0 || options.keep_latest == 1)
-    throw ConfigError(StrCat("must be 0 (keep all) or at least 2, not ", options.keep_latest), "checkpoint.keep_latest",
-                      "with one checkpoint, a damaged one would be the only one");
+    throw ConfigError(StrCat("must be 0 (keep all) or at least 2, not ", options.keep_latest),
+                      "checkpoint.keep_latest", "with one checkpoint, a damaged one would be the only one");
   YM_CHECK_GE(contents.step, int64_t{0});
   for (const auto& [name, text] : contents.text) {
-    YM_CHECK(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos && name != kManifestName &&
-                 name.compare(0, 6, "shard_") != 0,
+    YM_CHECK(!name.empty() && name[0] != '.' && name.find('/') == std::string::npos &&
+                 name != kManifestName && name.compare(0, 6, "shard_") != 0,
              "not a name for a text of a checkpoint: ", name);
   }
 }
@@ -174,33 +178,33 @@ void CheckOptions(const SaveOptions& options, const CheckpointContents& contents
 SaveResult SaveCheckpoint(const SaveOptions& options, const CheckpointContents& contents, Device& device,
                           Agreement& world) {
   const double start = NowSeconds();
-  ThrowIfFailed(AgreeOutcome(Attempt([&] { CheckOptions(options, contents); }), world));
+  ThrowIfFailed(AttemptOnAll(world, [&] { CheckOptions(options, contents); }));
   const SavePlan plan = PlanSave(contents.step, contents.tensors, world);
   const bool first = world.rank() == 0;
   SaveResult result;
   result.path = JoinPath(options.dir, StepDirectoryName(contents.step));
-  std::string temporary;
+  std::string temporary, shard;
 
-  Outcome outcome = BroadcastOutcome(Attempt([&] {
-    if (first) temporary = Prepare(options, contents, plan.total_bytes, &result.warnings);
-  }), world);
+  Outcome outcome = AttemptOnFirst(
+      world, [&] { temporary = Prepare(options, contents, plan.total_bytes, &result.warnings); });
   if (outcome.ok()) {
     temporary = world.Broadcast(temporary);
-    std::string shard;
-    outcome = AgreeOutcome(Attempt([&] {
+    outcome = AttemptOnAll(world, [&] {
       shard = WriteShard(temporary, contents.step, world.rank(), plan.mine, options.chunk_bytes, device);
-    }), world);
-    if (outcome.ok()) {
-      const std::vector<std::string> shards = world.Gather(shard);
-      outcome = BroadcastOutcome(Attempt([&] {
-        if (first) result.bytes = Commit(options, contents, temporary, shards, result.path, &result.warnings);
-      }), world);
-    }
+    });
+  }
+  if (outcome.ok()) {
+    const std::vector<std::string> shards = world.Gather(shard);
+    outcome = AttemptOnFirst(world, [&] {
+      result.bytes = Commit(options, contents, temporary, shards, result.path, &result.warnings);
+    });
   }
   if (outcome.ok()) {
     result.bytes = static_cast<uint64_t>(std::stoull(world.Broadcast(std::to_string(result.bytes))));
-    if (first)
-      result.removed = RemoveOldCheckpoints(options.dir, contents.step, options.keep_latest, &result.warnings);
+    if (first) {
+      result.removed =
+          RemoveOldCheckpoints(options.dir, contents.step, options.keep_latest, &result.warnings);
+    }
   } else if (first) {
     RemoveLeftovers(options.dir, &result.warnings);
   }

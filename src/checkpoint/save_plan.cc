@@ -21,8 +21,8 @@ const char kHint[] = "the parameter registry gives the wrong boxes for this layo
 std::string Describe(int64_t step, const std::vector<StateTensor>& tensors) {
   Json list = Json::array();
   for (const StateTensor& t : tensors) {
-    list.push_back(Json::array({t.name, DTypeName(t.tensor.dtype()), t.spec.global_shape.vector(), t.spec.box.begin,
-                                t.spec.box.extent}));
+    list.push_back(Json::array({t.name, DTypeName(t.tensor.dtype()), t.spec.global_shape.vector(),
+                                t.spec.box.begin, t.spec.box.extent}));
   }
   return Json{{"step", step}, {"tensors", list}}.dump();
 }
@@ -31,7 +31,7 @@ struct GlobalTensor {
   std::string dtype;
   Shape shape;
   int first_rank = 0;
-  std::vector<CoverPiece> pieces;                                            // distinct boxes
+  std::vector<CoverPiece> pieces;                                                    // distinct boxes
   std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, int> rank_of_box;  // who writes it
 };
 
@@ -46,19 +46,23 @@ std::string Assign(const std::vector<std::string>& descriptions, uint64_t* total
     const std::string owner = StrCat("rank ", rank);
     if (r == 0) step = json["step"];
     if (json["step"] != step)
-      throw CheckpointError(StrCat(owner, " saves step ", json["step"].get<int64_t>(), ", rank 0 saves step ", step));
+      throw CheckpointError(
+          StrCat(owner, " saves step ", json["step"].get<int64_t>(), ", rank 0 saves step ", step));
     if (r > 0) lines += '\n';
     std::map<std::string, const Json*> seen;
     for (const Json& t : json["tensors"]) {
       const std::string name = t[0], dtype = t[1];
       const Shape shape(t[2].get<std::vector<int64_t>>());
       const Box box{t[3].get<std::vector<int64_t>>(), t[4].get<std::vector<int64_t>>()};
-      const auto fail = [&](const std::string& what) { throw CheckpointError(what, StrCat("tensor '", name, "'"), kHint); };
+      const auto fail = [&](const std::string& what) {
+        throw CheckpointError(what, StrCat("tensor '", name, "'"), kHint);
+      };
       const auto [it, is_new] = tensors.try_emplace(name);
       GlobalTensor& global = it->second;
       if (is_new) global.dtype = dtype, global.shape = shape, global.first_rank = rank;
       if (global.dtype != dtype || !(global.shape == shape))
-        fail(StrCat(owner, " has ", dtype, " ", shape, ", rank ", global.first_rank, " has ", global.dtype, " ", global.shape));
+        fail(StrCat(owner, " has ", dtype, " ", shape, ", rank ", global.first_rank, " has ", global.dtype,
+                    " ", global.shape));
       const auto [previous, first] = seen.emplace(name, &t);
       if (!first && *previous->second != t) fail(StrCat(owner, " holds two boxes of it"));
       if (box.elements() == 0) {
@@ -84,23 +88,18 @@ std::string Assign(const std::vector<std::string>& descriptions, uint64_t* total
 
 SavePlan PlanSave(int64_t step, const std::vector<StateTensor>& tensors, Agreement& world) {
   SavePlan plan;
-  std::string description;
-  const Outcome described = Attempt([&] {
+  std::string description, assignment;
+  ThrowIfFailed(AttemptOnAll(world, [&] {
     for (const StateTensor& t : tensors) {
-      YM_CHECK(t.tensor.shape().vector() == t.spec.box.extent, "tensor ", t.name, ": ", t.tensor.shape(), " but the box ",
-               BoxText(t.spec.box));
+      YM_CHECK(t.tensor.shape().vector() == t.spec.box.extent, "tensor ", t.name, ": ", t.tensor.shape(),
+               " but the box ", BoxText(t.spec.box));
       YM_CHECK(t.tensor.contiguous(), "tensor ", t.name, " is strided");
       YM_CHECK(t.tensor.data() != nullptr || t.tensor.elements() == 0, "tensor ", t.name, " has no memory");
     }
     description = Describe(step, tensors);
-  });
-  ThrowIfFailed(AgreeOutcome(described, world));
+  }));
   const std::vector<std::string> descriptions = world.Gather(description);
-  std::string assignment;
-  const Outcome assigned = Attempt([&] {
-    if (world.rank() == 0) assignment = Assign(descriptions, &plan.total_bytes);
-  });
-  ThrowIfFailed(BroadcastOutcome(assigned, world));
+  ThrowIfFailed(AttemptOnFirst(world, [&] { assignment = Assign(descriptions, &plan.total_bytes); }));
   const std::vector<std::string> lines = StrSplit(world.Broadcast(assignment), '\n');
   const std::string& line = lines[static_cast<size_t>(world.rank())];
   YM_CHECK_EQ(line.size(), tensors.size());

@@ -14,9 +14,10 @@ struct SavePlan {
   uint64_t total_bytes = 0;              // of the tensors of all ranks; known on rank 0
 };
 
-// Collective. Decides which rank writes what: of ranks that hold the same box of a tensor the lowest writes it; empty
-// boxes are written by none. Throws CheckpointError on all ranks if the step, a dtype or a global shape differs between
-// ranks, a rank holds two boxes of one tensor, boxes overlap in part, or a tensor is not covered.
+// Collective. Decides which rank writes what: of ranks that hold the same box of a tensor the lowest writes
+// it; empty boxes are written by none. Throws CheckpointError on all ranks if the step, a dtype or a global
+// shape differs between ranks, a rank holds two boxes of one tensor, boxes overlap in part, or a tensor is
+// not covered.
 SavePlan PlanSave(int64_t step, const std::vector<StateTensor>& tensors, Agreement& world);
 
 }  // namespace yardmaster

@@ -20,10 +20,10 @@ const char kMetadataKey[] = "__metadata__";
 // Bits per element of every dtype of the format; 0: unknown.
 uint64_t DTypeBits(const std::string& name) {
   static const std::map<std::string, uint64_t> bits = {
-      {"BOOL", 8},    {"U8", 8},        {"I8", 8},         {"U16", 16},    {"I16", 16},    {"U32", 32},
-      {"I32", 32},    {"U64", 64},      {"I64", 64},       {"F16", 16},    {"BF16", 16},   {"F32", 32},
-      {"F64", 64},    {"C64", 64},      {"F8_E4M3", 8},    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
-      {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6},  {"F4", 4}};
+      {"BOOL", 8},        {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},    {"U32", 32},
+      {"I32", 32},        {"U64", 64},    {"I64", 64},    {"F16", 16},    {"BF16", 16},   {"F32", 32},
+      {"F64", 64},        {"C64", 64},    {"F8_E4M3", 8}, {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8},
+      {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
   const auto it = bits.find(name);
   return it == bits.end() ? 0 : it->second;
 }
@@ -35,8 +35,8 @@ struct RawEntry {
   std::vector<uint64_t> shape, offsets;
 };
 
-// Takes the header's JSON as a stream of events, so that duplicate keys, nesting and number types are seen as they are
-// written (a parsed tree has silently kept the last of two equal keys).
+// Takes the header's JSON as a stream of events, so that duplicate keys, nesting and number types are seen as
+// they are written (a parsed tree has silently kept the last of two equal keys).
 class HeaderHandler : public nlohmann::json_sax<Json> {
  public:
   std::map<std::string, RawEntry> entries;
@@ -77,7 +77,8 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   }
   bool end_object() override { return --depth_, true; }
   bool start_array(std::size_t) override {
-    if (depth_ != 2 || in_metadata_ || (field_ != "shape" && field_ != "data_offsets")) return Unexpected("an array");
+    if (depth_ != 2 || in_metadata_ || (field_ != "shape" && field_ != "data_offsets"))
+      return Unexpected("an array");
     return ++depth_, true;
   }
   bool end_array() override { return --depth_, true; }
@@ -110,7 +111,8 @@ class HeaderHandler : public nlohmann::json_sax<Json> {
   }
   bool Unexpected(const std::string& what) {
     if (depth_ == 0) return Fail(StrCat("the header is not an object but ", what));
-    return Fail(StrCat(what, " where none belongs, in '", tensor_, "'", depth_ > 1 ? " '" + field_ + "'" : ""));
+    return Fail(
+        StrCat(what, " where none belongs, in '", tensor_, "'", depth_ > 1 ? " '" + field_ + "'" : ""));
   }
   int depth_ = 0;  // 1: in the header, 2: in an entry or the metadata, 3: in an array
   bool in_metadata_ = false, expect_object_ = false;
@@ -159,13 +161,15 @@ uint64_t LoadU64(const std::byte* p) {
 
 }  // namespace
 
-SafetensorsFile::SafetensorsFile(const std::string& path, ExitCode code) : file_(MapWithCode(path, code)), code_(code) {
+SafetensorsFile::SafetensorsFile(const std::string& path, ExitCode code)
+    : file_(MapWithCode(path, code)), code_(code) {
   const auto fail = [&](const std::string& what) {
     throw Error(code, what, path, "the file is damaged, incomplete or not a safetensors file");
   };
   if (file_.size() < 8) fail(StrCat("has ", file_.size(), " bytes, too few for a safetensors header"));
   const uint64_t header_bytes = LoadU64(file_.data());
-  if (header_bytes > kMaxHeaderBytes) fail(StrCat("the header says that it is ", header_bytes, " bytes long, over 100 MB"));
+  if (header_bytes > kMaxHeaderBytes)
+    fail(StrCat("the header says that it is ", header_bytes, " bytes long, over 100 MB"));
   if (header_bytes > file_.size() - 8)
     fail(StrCat("the header says that it is ", header_bytes, " bytes long, the file has ", file_.size()));
   const char* header = reinterpret_cast<const char*>(file_.data()) + 8;
@@ -175,7 +179,10 @@ SafetensorsFile::SafetensorsFile(const std::string& path, ExitCode code) : file_
     fail(handler.problem.empty() ? "the header is not valid JSON" : handler.problem);
   metadata_ = std::move(handler.metadata);
 
-  struct Extent { uint64_t begin, end; const std::string* name; };
+  struct Extent {
+    uint64_t begin, end;
+    const std::string* name;
+  };
   std::vector<Extent> extents;
   const uint64_t data_begin = 8 + header_bytes, data_bytes = file_.size() - data_begin;
   for (const auto& [name, raw] : handler.entries) {
@@ -183,38 +190,46 @@ SafetensorsFile::SafetensorsFile(const std::string& path, ExitCode code) : file_
     const std::string problem = CheckEntry(name, raw, &entry);
     if (!problem.empty()) fail(problem);
     if (raw.offsets[1] > data_bytes)
-      fail(StrCat("tensor '", name, "' ends at byte ", raw.offsets[1], " of the data, the file has ", data_bytes));
+      fail(StrCat("tensor '", name, "' ends at byte ", raw.offsets[1], " of the data, the file has ",
+                  data_bytes));
     entry.offset = data_begin + raw.offsets[0];
     extents.push_back({raw.offsets[0], raw.offsets[1], &name});
     names_.push_back(name);
     entries_.emplace(name, std::move(entry));
   }
-  std::sort(extents.begin(), extents.end(),
-            [](const Extent& a, const Extent& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+  std::sort(extents.begin(), extents.end(), [](const Extent& a, const Extent& b) {
+    return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+  });
   uint64_t expected = 0;
   for (const Extent& e : extents) {
     if (e.begin != expected)
-      fail(StrCat("tensor '", *e.name, "' begins at byte ", e.begin, " of the data, the one before ends at ", expected));
+      fail(StrCat("tensor '", *e.name, "' begins at byte ", e.begin, " of the data, the one before ends at ",
+                  expected));
     expected = e.end;
   }
-  if (expected != data_bytes) fail(StrCat("the tensors end at byte ", expected, " of the data, the file has ", data_bytes));
+  if (expected != data_bytes)
+    fail(StrCat("the tensors end at byte ", expected, " of the data, the file has ", data_bytes));
 }
 
 const SafetensorsFile::Entry& SafetensorsFile::Describe(const std::string& name) const {
   const auto it = entries_.find(name);
   if (it != entries_.end()) return it->second;
   const std::string near = NearestName(name, names_);
-  throw Error(code_, StrCat("has no tensor '", name, "'"), path(), near.empty() ? "" : StrCat("there is '", near, "'"));
+  throw Error(code_, StrCat("has no tensor '", name, "'"), path(),
+              near.empty() ? "" : StrCat("there is '", near, "'"));
 }
 
 Tensor SafetensorsFile::Get(const std::string& name) const {
   const Entry& entry = Describe(name);
   DType dtype;
   if (!DTypeFromName(entry.dtype, &dtype))
-    throw Error(code_, StrCat("tensor '", name, "' has dtype ", entry.dtype, ", which cannot be read here"), path());
+    throw Error(code_, StrCat("tensor '", name, "' has dtype ", entry.dtype, ", which cannot be read here"),
+                path());
   if (entry.shape.size() > Shape::kMaxRank)
-    throw Error(code_, StrCat("tensor '", name, "' has ", entry.shape.size(), " axes, at most ", Shape::kMaxRank,
-                              " can be read here"), path());
+    throw Error(code_,
+                StrCat("tensor '", name, "' has ", entry.shape.size(), " axes, at most ", Shape::kMaxRank,
+                       " can be read here"),
+                path());
   const Shape shape(entry.shape);
   const std::byte* data = file_.data() + entry.offset;
   if (reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(DTypeBytes(dtype)) == 0)
@@ -253,7 +268,8 @@ std::string MakeHeader(const std::vector<const SafetensorsSource*>& order,
   uint64_t begin = 0;
   for (const SafetensorsSource* s : order) {
     const uint64_t end = begin + static_cast<uint64_t>(s->shape.elements() * DTypeBytes(s->dtype));
-    header += StrCat(separator, Quoted(s->name, path), ":{\"dtype\":\"", DTypeName(s->dtype), "\",\"shape\":[");
+    header +=
+        StrCat(separator, Quoted(s->name, path), ":{\"dtype\":\"", DTypeName(s->dtype), "\",\"shape\":[");
     for (int i = 0; i < s->shape.rank(); ++i) header += (i ? "," : "") + std::to_string(s->shape[i]);
     header += StrCat("],\"data_offsets\":[", begin, ",", end, "]}");
     begin = end;
@@ -266,7 +282,8 @@ std::string MakeHeader(const std::vector<const SafetensorsSource*>& order,
 
 }  // namespace
 
-SafetensorsWritten WriteSafetensorsFrom(const std::string& path, const std::vector<SafetensorsSource>& sources,
+SafetensorsWritten WriteSafetensorsFrom(const std::string& path,
+                                        const std::vector<SafetensorsSource>& sources,
                                         const std::map<std::string, std::string>& metadata, bool fsync,
                                         uint64_t chunk_bytes) {
   YM_CHECK(chunk_bytes > 0);
@@ -281,7 +298,8 @@ SafetensorsWritten WriteSafetensorsFrom(const std::string& path, const std::vect
   });
   std::set<std::string> seen;
   for (const SafetensorsSource* s : order)
-    if (!seen.insert(s->name).second) throw Error(ExitCode::kData, StrCat("tensor '", s->name, "' is there twice"), path);
+    if (!seen.insert(s->name).second)
+      throw Error(ExitCode::kData, StrCat("tensor '", s->name, "' is there twice"), path);
 
   const std::string header = MakeHeader(order, metadata, path);
   if (header.size() > kMaxHeaderBytes) throw Error(ExitCode::kData, "the header would be over 100 MB", path);
@@ -320,8 +338,9 @@ SafetensorsWritten WriteSafetensors(const std::string& path, const std::vector<N
     YM_CHECK(t.tensor.contiguous(), "only contiguous tensors can be written: ", t.name);
     const char* data = static_cast<const char*>(t.tensor.data());
     YM_CHECK(data != nullptr || t.tensor.elements() == 0, "tensor without data: ", t.name);
-    sources.push_back({t.name, t.tensor.dtype(), t.tensor.shape(),
-                       [data](uint64_t begin, uint64_t bytes, void* out) { std::memcpy(out, data + begin, bytes); }});
+    sources.push_back(
+        {t.name, t.tensor.dtype(), t.tensor.shape(),
+         [data](uint64_t begin, uint64_t bytes, void* out) { std::memcpy(out, data + begin, bytes); }});
   }
   return WriteSafetensorsFrom(path, sources, metadata, fsync, uint64_t{64} << 20);
 }

@@ -1,9 +1,9 @@
 // File: src/tensor/safetensors.h
 //
-// Safetensors files: u64 little-endian header length, JSON header, data. The reader validates everything the format
-// promises (header size, dtypes, sizes, offsets contiguous from 0 to the end of the file, no duplicate names) and
-// throws Error with the given exit code, the file and the place. Reading is by memory map; writing checks every write.
-// Format: https://github.com/huggingface/safetensors (README, "Format").
+// Safetensors files: u64 little-endian header length, JSON header, data. The reader validates everything the
+// format promises (header size, dtypes, sizes, offsets contiguous from 0 to the end of the file, no duplicate
+// names) and throws Error with the given exit code, the file and the place. Reading is by memory map; writing
+// checks every write. Format: https://github.com/huggingface/safetensors (README, "Format").
 #pragma once
 
 #include <cstddef>
@@ -22,12 +22,14 @@ class SafetensorsFile {
  public:
   // `code`: kCheckpoint for our checkpoints and HF models, kData for data.
   explicit SafetensorsFile(const std::string& path, ExitCode code = ExitCode::kCheckpoint);
-  const std::vector<std::string>& names() const { return names_; }        // sorted
+  const std::vector<std::string>& names() const { return names_; }  // sorted
   bool Has(const std::string& name) const { return entries_.count(name) != 0; }
-  // A view into the map (read-only!). A dtype that DType lacks (F16, F8_E4M3, ...) throws and names the tensor, as does
-  // a name that is not there. Data that the file does not align for its dtype is copied once; not thread-safe then.
+  // A view into the map (read-only!). A dtype that DType lacks (F16, F8_E4M3, ...) throws and names the
+  // tensor, as does a name that is not there. Data that the file does not align for its dtype is copied once;
+  // not thread-safe then.
   Tensor Get(const std::string& name) const;
-  // What the header says of a tensor, for every dtype of the format: the bytes are row-major, little-endian, packed.
+  // What the header says of a tensor, for every dtype of the format: the bytes are row-major, little-endian,
+  // packed.
   struct Entry {
     std::string dtype;           // "F32", "F8_E4M3", ...
     std::vector<int64_t> shape;  // any rank; Get takes up to Shape::kMaxRank
@@ -62,20 +64,21 @@ struct SafetensorsWritten {
   std::map<std::string, std::vector<uint32_t>> chunk_crc32c;
 };
 
-// Writes tensors in the format's usual order (alignment descending, then name), data 8-aligned. Throws on failure, also
-// for duplicate names and names that are not UTF-8.
+// Writes tensors in the format's usual order (alignment descending, then name), data 8-aligned. Throws on
+// failure, also for duplicate names and names that are not UTF-8.
 SafetensorsWritten WriteSafetensors(const std::string& path, const std::vector<NamedTensor>& tensors,
                                     const std::map<std::string, std::string>& metadata, bool fsync);
 
-// The same for data that is not in host memory: `read(begin, bytes, out)` is called for pieces of at most `chunk_bytes`,
-// in order; `out` is a buffer that is used again.
+// The same for data that is not in host memory: `read(begin, bytes, out)` is called for pieces of at most
+// `chunk_bytes`, in order; `out` is a buffer that is used again.
 struct SafetensorsSource {
   std::string name;
   DType dtype = DType::kF32;
   Shape shape;
   std::function<void(uint64_t begin, uint64_t bytes, void* out)> read;
 };
-SafetensorsWritten WriteSafetensorsFrom(const std::string& path, const std::vector<SafetensorsSource>& sources,
+SafetensorsWritten WriteSafetensorsFrom(const std::string& path,
+                                        const std::vector<SafetensorsSource>& sources,
                                         const std::map<std::string, std::string>& metadata, bool fsync,
                                         uint64_t chunk_bytes);
 

@@ -67,11 +67,13 @@ TEST_CASE("an empty file maps to nothing; a missing file, a directory and a devi
 TEST_CASE("a full device is kDiskFull with the path and a hint") {
   if (!PathExists("/dev/full")) YM_SKIP("no /dev/full");
   std::string text;
-  const ExitCode code = CodeOf([] {
-    FileWriter writer("/dev/full");
-    writer.Write("x");
-    writer.Close(false);
-  }, &text);
+  const ExitCode code = CodeOf(
+      [] {
+        FileWriter writer("/dev/full");
+        writer.Write("x");
+        writer.Close(false);
+      },
+      &text);
   CHECK(code == ExitCode::kDiskFull);
   CHECK(text.find("/dev/full") != std::string::npos);
   CHECK(text.find("hint") != std::string::npos);

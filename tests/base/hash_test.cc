@@ -15,7 +15,10 @@ void CheckCrc(uint32_t (*crc)(const void*, size_t, uint32_t)) {
   CHECK(crc("123456789", 9, 0) == 0xe3069283u);
   CHECK(crc("", 0, 0) == 0u);
   // The masked form of TensorBoard: a rotation and a constant.
-  const uint32_t c = crc("\x1a\x11" "CRC test, one two", 19, 0);
+  const uint32_t c =
+      crc("\x1a\x11"
+          "CRC test, one two",
+          19, 0);
   CHECK(((c >> 15) | (c << 17)) + 0xa282ead8u == 0x5794d08au);
 }
 

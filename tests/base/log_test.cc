@@ -1,9 +1,9 @@
 #include "src/base/log.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
-#include <fcntl.h>
 #include <functional>
 #include <string>
 

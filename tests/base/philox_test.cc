@@ -33,7 +33,8 @@ TEST_CASE("uniform and normal numbers have their moments") {
 }
 
 TEST_CASE("names become different streams") {
-  const std::set<uint64_t> streams = {StreamOf(""), StreamOf("a"), StreamOf("b"), StreamOf("ab"), StreamOf("ba")};
+  const std::set<uint64_t> streams = {StreamOf(""), StreamOf("a"), StreamOf("b"), StreamOf("ab"),
+                                      StreamOf("ba")};
   CHECK(streams.size() == 5);
   CHECK(StreamOf("a") == 0xaf63dc4c8601ec8cull);  // FNV-1a's own vector
 }

@@ -19,8 +19,8 @@ class ThreadWorld {
  public:
   explicit ThreadWorld(int size) : slots_(static_cast<size_t>(size)) {}
 
-  // Runs body on every rank and waits for all. If a rank leaves by an exception while others wait for it in an exchange,
-  // they get one too (a real world would hang there): `stranded` counts those.
+  // Runs body on every rank and waits for all. If a rank leaves by an exception while others wait for it in
+  // an exchange, they get one too (a real world would hang there): `stranded` counts those.
   void Run(const std::function<void(Agreement&)>& body) {
     const int size = static_cast<int>(slots_.size());
     std::vector<std::exception_ptr> errors(slots_.size());
@@ -52,7 +52,9 @@ class ThreadWorld {
     Rank(ThreadWorld& world, int rank, int size) : world_(world), rank_(rank), size_(size) {}
     int rank() const override { return rank_; }
     int size() const override { return size_; }
-    std::vector<std::string> AllGather(const std::string& mine) override { return world_.Exchange(rank_, mine); }
+    std::vector<std::string> AllGather(const std::string& mine) override {
+      return world_.Exchange(rank_, mine);
+    }
     std::string Broadcast(const std::string& mine) override { return world_.Exchange(rank_, mine)[0]; }
 
    private:

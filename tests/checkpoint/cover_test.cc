@@ -11,7 +11,8 @@ namespace {
 using testing::Contains;
 
 TEST_CASE("boxes that tile are accepted in any order") {
-  CHECK(CoverProblem({4, 6}, {{{{2, 0}, {2, 6}}, "b"}, {{{0, 3}, {2, 3}}, "c"}, {{{0, 0}, {2, 3}}, "a"}}).empty());
+  CHECK(CoverProblem({4, 6}, {{{{2, 0}, {2, 6}}, "b"}, {{{0, 3}, {2, 3}}, "c"}, {{{0, 0}, {2, 3}}, "a"}})
+            .empty());
   CHECK(CoverProblem({4, 6}, {{Box::Whole({4, 6}), "a"}, {{{4, 0}, {0, 6}}, "empty"}}).empty());
   CHECK(CoverProblem(Shape(), {{Box::Whole(Shape()), "a"}}).empty());
   CHECK(CoverProblem({0, 3}, {}).empty());
@@ -32,7 +33,8 @@ TEST_CASE("overlaps, gaps and boxes outside are named") {
 TEST_CASE("many boxes are checked quickly") {
   const int64_t n = 20000;
   std::vector<CoverPiece> pieces;
-  for (int64_t i = 0; i < n; ++i) pieces.push_back({{{(i * 7919) % n, 0}, {1, 3}}, "rank"});  // 7919 is coprime to n
+  for (int64_t i = 0; i < n; ++i)
+    pieces.push_back({{{(i * 7919) % n, 0}, {1, 3}}, "rank"});  // 7919 is coprime to n
   CHECK(CoverProblem({n, 3}, pieces).empty());
   pieces[5].box.begin[0] = pieces[6].box.begin[0];
   CHECK(Contains(CoverProblem({n, 3}, pieces), "overlap"));

@@ -42,7 +42,8 @@ TEST_CASE("names of step directories") {
   CHECK(StepDirectoryName(100) == "step_00000100");
   CHECK(StepOfDirectoryName("step_00000100") == 100);
   CHECK(StepOfDirectoryName("step_123456789") == 123456789);
-  for (const char* name : {"step_100", "step_0000010x", "step_", "xstep_00000100", ".tmp-step_00000100", "step_000000100"})
+  for (const char* name :
+       {"step_100", "step_0000010x", "step_", "xstep_00000100", ".tmp-step_00000100", "step_000000100"})
     CHECK(StepOfDirectoryName(name) == -1);
 }
 
@@ -83,8 +84,11 @@ TEST_CASE("without a good LATEST the newest valid one is taken") {
   const TempDir dir;
   SaveThree(dir.path());
   for (const auto& [text, reason] : std::vector<std::pair<std::string, std::string>>{
-           {"", "is empty"}, {"\n", "is empty"}, {"step_00000090\n", "names step_00000090, which is not there"},
-           {"../step_00000010", "does not name a checkpoint"}, {std::string("\0\xff", 2), "does not name a checkpoint"}}) {
+           {"", "is empty"},
+           {"\n", "is empty"},
+           {"step_00000090\n", "names step_00000090, which is not there"},
+           {"../step_00000010", "does not name a checkpoint"},
+           {std::string("\0\xff", 2), "does not name a checkpoint"}}) {
     Overwrite(dir / "LATEST", text);
     const FoundCheckpoint found = Find(dir.path());
     CHECK(found.step == 30);

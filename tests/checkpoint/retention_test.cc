@@ -39,7 +39,8 @@ TEST_CASE("a run that went back keeps what it left, and its own new checkpoints"
   for (const int64_t step : {10, 20, 30}) REQUIRE(SaveState(dir.path(), step, 1, 1, 0).ok);
   REQUIRE(SaveState(dir.path(), 11, 2, 1, 2).ok);
   REQUIRE(SaveState(dir.path(), 12, 2, 1, 2).ok);
-  CHECK(ListDirectory(dir.path()) == Names{"LATEST", "step_00000011", "step_00000012", "step_00000020", "step_00000030"});
+  CHECK(ListDirectory(dir.path()) ==
+        Names{"LATEST", "step_00000011", "step_00000012", "step_00000020", "step_00000030"});
   CHECK(Find(dir.path()).step == 12);
 }
 

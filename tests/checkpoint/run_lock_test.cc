@@ -44,7 +44,8 @@ TEST_CASE("the lock of a process that was killed is free") {
   }
   char byte;
   REQUIRE(::read(pipe_ends[0], &byte, 1) == 1);
-  CHECK(Contains(ErrorText([&] { RunLock lock(dir.path(), alone); }, ExitCode::kConfig), std::to_string(child)));
+  CHECK(Contains(ErrorText([&] { RunLock lock(dir.path(), alone); }, ExitCode::kConfig),
+                 std::to_string(child)));
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   CHECK_NOTHROW(RunLock(dir.path(), alone));

@@ -46,13 +46,16 @@ TEST_CASE("a checkpoint is safetensors files and a manifest; a replica is writte
   REQUIRE(saved.ok);
   CHECK(ListDirectory(dir.path()) == std::vector<std::string>{"LATEST", "step_00000007"});
   CHECK(ReadFile(dir / "LATEST") == "step_00000007\n");
-  CHECK(ListDirectory(saved.path) == std::vector<std::string>{"config.yaml", "manifest.json", "shard_00000.safetensors",
+  CHECK(ListDirectory(saved.path) == std::vector<std::string>{"config.yaml", "manifest.json",
+                                                              "shard_00000.safetensors",
                                                               "shard_00001.safetensors", "trainer.json"});
-  const SafetensorsFile first(JoinPath(saved.path, ShardFileName(0))), second(JoinPath(saved.path, ShardFileName(1)));
+  const SafetensorsFile first(JoinPath(saved.path, ShardFileName(0))),
+      second(JoinPath(saved.path, ShardFileName(1)));
   CHECK(first.Has("dense"));
   CHECK_FALSE(second.Has("dense"));
   CHECK(first.Get("layers.0.experts").shape() == Shape{4, 3, 4});
-  CHECK(second.metadata().at("boxes").find(R"("columns":{"begin":[0,6],"shape":[4,12]})") != std::string::npos);
+  CHECK(second.metadata().at("boxes").find(R"("columns":{"begin":[0,6],"shape":[4,12]})") !=
+        std::string::npos);
   CHECK(second.metadata().at("step") == "7");
 
   const Manifest manifest = OpenManifest(saved.path);
@@ -85,7 +88,8 @@ TEST_CASE("texts come back on every rank, any bytes") {
   REQUIRE(SaveCheckpoint({dir.path()}, contents, device, alone).ok);
   ThreadWorld world(2);
   world.Run([&](Agreement& agreement) {
-    if (LoadCheckpointText(dir / "step_00000003", agreement) != contents.text) throw std::runtime_error("texts differ");
+    if (LoadCheckpointText(dir / "step_00000003", agreement) != contents.text)
+      throw std::runtime_error("texts differ");
   });
   WriteFileAtomically(dir / "step_00000003/trainer.json", "{\"step\":4}");
   const std::string text = ErrorText([&] { LoadCheckpointText(dir / "step_00000003", alone); });
@@ -109,7 +113,9 @@ TEST_CASE("a load that does not fit is refused, and says what it is about") {
   SingleProcess alone;
   const auto load = [&](const std::string& name, DType dtype, const Shape& shape) {
     const HostTensor memory(dtype, shape);
-    return ErrorText([&] { LoadCheckpoint(path, {{name, memory.view(), ShardSpec::Replicated(shape)}}, device, alone); });
+    return ErrorText([&] {
+      LoadCheckpoint(path, {{name, memory.view(), ShardSpec::Replicated(shape)}}, device, alone);
+    });
   };
   CHECK(load("dense", DType::kF32, {6, 5}).empty());
   std::string text = load("dens", DType::kF32, {6, 5});
@@ -146,7 +152,8 @@ TEST_CASE("only the chunks that a box needs are read") {
   HostDevice device;
   SingleProcess alone;
   const HostTensor rows(DType::kF64, {2, 2});
-  const StateTensor part = {"adamw.m/dense", rows.view(), {{13, 2}, {{4, 0}, {2, 2}}}};  // bytes 64 to 96 of 208
+  const StateTensor part = {
+      "adamw.m/dense", rows.view(), {{13, 2}, {{4, 0}, {2, 2}}}};  // bytes 64 to 96 of 208
   CHECK(LoadCheckpoint(dir / "step_00000001", {part}, device, alone).bytes == 32);
 }
 
@@ -160,7 +167,8 @@ TEST_CASE("a flipped bit in any byte of a shard never reaches the weights unnoti
   {
     const SafetensorsFile file(shard);
     header = &file;
-    for (const std::string& name : header->names()) data_begin = std::min(data_begin, header->Describe(name).offset);
+    for (const std::string& name : header->names())
+      data_begin = std::min(data_begin, header->Describe(name).offset);
   }
   for (size_t i = 0; i < good.size(); i += i < data_begin ? 5 : 1) {
     std::string bad = good;
@@ -178,7 +186,8 @@ TEST_CASE("a flipped bit in any byte of a shard never reaches the weights unnoti
   }
 }
 
-void CheckRefusedSave(const std::function<void(int rank, CheckpointContents*)>& change, const std::string& reason) {
+void CheckRefusedSave(const std::function<void(int rank, CheckpointContents*)>& change,
+                      const std::string& reason) {
   const TempDir dir;
   ThreadWorld world(2);
   std::vector<std::string> texts(2);
@@ -202,31 +211,48 @@ StateTensor* Named(CheckpointContents* contents, const std::string& name) {
   return nullptr;
 }
 
-TEST_CASE("tensors that do not tile their global shapes are refused on all ranks before anything is written") {
-  CheckRefusedSave([](int rank, CheckpointContents* c) { if (rank == 1) c->step = 5; }, "rank 1 saves step 5");
-  CheckRefusedSave([](int rank, CheckpointContents* c) {
-    if (rank == 1) Named(c, "layers.0.experts")->spec.box.begin[0] = 3;
-  }, "tensor 'layers.0.experts': rank 0 has [0:4, 0:3, 0:4] and rank 1 has [3:7, 0:3, 0:4], which overlap");
-  CheckRefusedSave([](int rank, CheckpointContents* c) {
-    if (rank == 1) Named(c, "layers.0.experts")->spec.box.begin[0] = 5;
-  }, "lies outside");
-  CheckRefusedSave([](int rank, CheckpointContents* c) {  // both hold the first half, as renumbered experts would
-    if (rank == 1) Named(c, "layers.0.experts")->spec.box.begin[0] = 0;
-  }, "hold 48 of the 96 elements");
-  CheckRefusedSave([](int, CheckpointContents* c) {
-    StateTensor* t = Named(c, "columns");
-    t->spec.global_shape = {4, 13};
-  }, "hold 48 of the 52 elements");
-  CheckRefusedSave([](int rank, CheckpointContents* c) {
-    StateTensor* t = Named(c, "dense");
-    if (rank == 1) t->tensor = Tensor(t->tensor.data(), DType::kI32, t->tensor.shape());
-  }, "rank 1 has I32 [6, 5], rank 0 has F32 [6, 5]");
-  CheckRefusedSave([](int rank, CheckpointContents* c) {
-    if (rank != 0) return;
-    StateTensor half = *Named(c, "columns");
-    half.spec.box.begin[1] = 6;
-    c->tensors.push_back(half);
-  }, "rank 0 holds two boxes of it");
+TEST_CASE(
+    "tensors that do not tile their global shapes are refused on all ranks before anything is written") {
+  CheckRefusedSave(
+      [](int rank, CheckpointContents* c) {
+        if (rank == 1) c->step = 5;
+      },
+      "rank 1 saves step 5");
+  CheckRefusedSave(
+      [](int rank, CheckpointContents* c) {
+        if (rank == 1) Named(c, "layers.0.experts")->spec.box.begin[0] = 3;
+      },
+      "tensor 'layers.0.experts': rank 0 has [0:4, 0:3, 0:4] and rank 1 has [3:7, 0:3, 0:4], which overlap");
+  CheckRefusedSave(
+      [](int rank, CheckpointContents* c) {
+        if (rank == 1) Named(c, "layers.0.experts")->spec.box.begin[0] = 5;
+      },
+      "lies outside");
+  CheckRefusedSave(
+      [](int rank, CheckpointContents* c) {  // both hold the first half, as renumbered experts would
+        if (rank == 1) Named(c, "layers.0.experts")->spec.box.begin[0] = 0;
+      },
+      "hold 48 of the 96 elements");
+  CheckRefusedSave(
+      [](int, CheckpointContents* c) {
+        StateTensor* t = Named(c, "columns");
+        t->spec.global_shape = {4, 13};
+      },
+      "hold 48 of the 52 elements");
+  CheckRefusedSave(
+      [](int rank, CheckpointContents* c) {
+        StateTensor* t = Named(c, "dense");
+        if (rank == 1) t->tensor = Tensor(t->tensor.data(), DType::kI32, t->tensor.shape());
+      },
+      "rank 1 has I32 [6, 5], rank 0 has F32 [6, 5]");
+  CheckRefusedSave(
+      [](int rank, CheckpointContents* c) {
+        if (rank != 0) return;
+        StateTensor half = *Named(c, "columns");
+        half.spec.box.begin[1] = 6;
+        c->tensors.push_back(half);
+      },
+      "rank 0 holds two boxes of it");
 }
 
 TEST_CASE("options and texts that make no sense are refused") {
@@ -236,7 +262,10 @@ TEST_CASE("options and texts that make no sense are refused") {
   SingleProcess alone;
   for (const int64_t keep : {1, -1}) {
     const std::string text = ErrorText(
-        [&] { SaveCheckpoint({dir.path(), keep}, ContentsOf(state, 1), device, alone); }, ExitCode::kConfig);
+        [&] {
+          SaveCheckpoint({dir.path(), keep}, ContentsOf(state, 1), device, alone);
+        },
+        ExitCode::kConfig);
     CHECK(Contains(text, "checkpoint.keep_latest"));
   }
   CheckpointContents contents = ContentsOf(state, 1);

@@ -1,7 +1,8 @@
 // File: tests/checkpoint/state_fixture.h
 //
-// A small training state that can be laid out on any number of ranks. The value of an element depends on its tensor's
-// name, its global index and a salt only, so that what a rank holds can be checked whatever layout wrote it.
+// A small training state that can be laid out on any number of ranks. The value of an element depends on its
+// tensor's name, its global index and a salt only, so that what a rank holds can be checked whatever layout
+// wrote it.
 #pragma once
 
 #include <cstring>
@@ -32,7 +33,9 @@ class HostDevice : public Device {
     YM_CHECK_LE(bytes, max_staging);
     std::memcpy(host, device, bytes);
   }
-  void CopyFromHost(void* device, const void* host, size_t bytes) override { std::memcpy(device, host, bytes); }
+  void CopyFromHost(void* device, const void* host, size_t bytes) override {
+    std::memcpy(device, host, bytes);
+  }
   size_t max_staging = size_t{1} << 40;
 };
 
@@ -80,8 +83,10 @@ class RankState {
         // Local element number -> local indices -> global element number.
         std::vector<int64_t> at(box.extent.size());
         int64_t rest = e, global = 0;
-        for (size_t i = at.size(); i-- > 0;) at[i] = rest % box.extent[i] + box.begin[i], rest /= box.extent[i];
-        for (size_t i = 0; i < at.size(); ++i) global = global * t.spec.global_shape[static_cast<int>(i)] + at[i];
+        for (size_t i = at.size(); i-- > 0;)
+          at[i] = rest % box.extent[i] + box.begin[i], rest /= box.extent[i];
+        for (size_t i = 0; i < at.size(); ++i)
+          global = global * t.spec.global_shape[static_cast<int>(i)] + at[i];
         const auto words = Philox4x32(salt, StreamOf(t.name.c_str()), static_cast<uint64_t>(global));
         for (int64_t b = 0; b < size; ++b)
           f(static_cast<unsigned char*>(t.tensor.data())[e * size + b],
@@ -93,11 +98,14 @@ class RankState {
 };
 
 inline CheckpointContents ContentsOf(const RankState& state, int64_t step) {
-  return {step, state.tensors, {{"config.yaml", "run:\n  dir: x\n"}, {"trainer.json", "{\"step\":" + std::to_string(step) + "}"}}};
+  return {step,
+          state.tensors,
+          {{"config.yaml", "run:\n  dir: x\n"}, {"trainer.json", "{\"step\":" + std::to_string(step) + "}"}}};
 }
 
 // Saves the state of `ranks` ranks, filled by the salt, small chunks. Every rank must have the same result.
-inline SaveResult SaveState(const std::string& dir, int64_t step, uint64_t salt, int ranks = 1, int64_t keep = 2) {
+inline SaveResult SaveState(const std::string& dir, int64_t step, uint64_t salt, int ranks = 1,
+                            int64_t keep = 2) {
   std::vector<SaveResult> results(static_cast<size_t>(ranks));
   ThreadWorld world(ranks);
   world.Run([&](Agreement& agreement) {
@@ -109,7 +117,8 @@ inline SaveResult SaveState(const std::string& dir, int64_t step, uint64_t salt,
         SaveCheckpoint({dir, keep, /*chunk_bytes=*/32}, ContentsOf(state, step), device, agreement);
   });
   for (const SaveResult& r : results) {
-    YM_CHECK(r.ok == results[0].ok && r.reason == results[0].reason && r.code == results[0].code, "ranks disagree");
+    YM_CHECK(r.ok == results[0].ok && r.reason == results[0].reason && r.code == results[0].code,
+             "ranks disagree");
     YM_CHECK_EQ(r.bytes, results[0].bytes);
   }
   return results[0];
@@ -148,6 +157,8 @@ std::string ErrorText(F&& body, ExitCode code = ExitCode::kCheckpoint) {
   return "";
 }
 
-inline bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace yardmaster::testing

@@ -32,8 +32,8 @@ bool HasLeftovers(const std::string& dir) {
   return false;
 }
 
-// `step`: 20 for a new checkpoint, 10 for one that replaces the old. Fails the k-th file operation, for each k until
-// the save does not meet the fault.
+// `step`: 20 for a new checkpoint, 10 for one that replaces the old. Fails the k-th file operation, for each
+// k until the save does not meet the fault.
 void FailEachOperation(int ranks, int64_t step, const std::string& fault) {
   int k = 1;
   for (;; ++k) {
@@ -174,7 +174,8 @@ int SaveInProcess(const char* fault) {
     ::unsetenv("XML_OUTPUT_FILE");
     ::setenv("YARDMASTER_FAULT_FILE", fault, 1);
     ::close(STDOUT_FILENO);
-    ::execl("/proc/self/exe", "torn_save_test", "save once for the environment test", static_cast<char*>(nullptr));
+    ::execl("/proc/self/exe", "torn_save_test", "save once for the environment test",
+            static_cast<char*>(nullptr));
     ::_exit(99);
   }
   int status = 0;
@@ -187,7 +188,8 @@ TEST_CASE("faults reach a whole process through the environment") {
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 0));
   status = SaveInProcess("op=rename,match=LATEST,nth=1,kill");
   CHECK((WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL));
-  status = SaveInProcess("op=fsync,nth=1,error=EIO");  // the save says that it failed, and the test case with it
+  status =
+      SaveInProcess("op=fsync,nth=1,error=EIO");  // the save says that it failed, and the test case with it
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 1));
   status = SaveInProcess("op=writ");  // what is not understood is not ignored
   CHECK((WIFEXITED(status) && WEXITSTATUS(status) == 1));

@@ -58,15 +58,16 @@ TEST_CASE("the format's own example is read") {
 
 TEST_CASE("what is written is read back, in the usual order, with its crc") {
   const TempDir dir;
-  HostTensor f64(DType::kF64, {3}), bf16(DType::kBF16, {2, 2}), u8(DType::kU8, {3}), scalar(DType::kI64, Shape()),
-      empty(DType::kF32, {0, 4});
+  HostTensor f64(DType::kF64, {3}), bf16(DType::kBF16, {2, 2}), u8(DType::kU8, {3}),
+      scalar(DType::kI64, Shape()), empty(DType::kF32, {0, 4});
   f64.as<double>()[2] = 0.1;
   bf16.as<BFloat16>()[1] = BFloat16(1.5f);
   u8.as<uint8_t>()[0] = 200;
   scalar.as<int64_t>()[0] = -5;
   const std::map<std::string, std::string> metadata = {{"format", "pt"}, {"with \"quotes\"\n", "\xc3\xa9"}};
   const SafetensorsWritten written = WriteSafetensors(
-      dir / "f", {{"u", u8.view()}, {"b", bf16.view()}, {"z", f64.view()}, {"s", scalar.view()}, {"e", empty.view()}},
+      dir / "f",
+      {{"u", u8.view()}, {"b", bf16.view()}, {"z", f64.view()}, {"s", scalar.view()}, {"e", empty.view()}},
       metadata, true);
   const std::string bytes = ReadFile(dir / "f");
   CHECK(written.file_bytes == bytes.size());
@@ -118,7 +119,8 @@ TEST_CASE("the writer refuses two tensors of one name and text that is not UTF-8
 TEST_CASE("dtypes without a DType are named, described, and their bytes given") {
   const TempDir dir;
   Save(dir / "f", File(R"({"q.weight":{"dtype":"F8_E4M3","shape":[3],"data_offsets":[0,3]},)"
-                       R"("h":{"dtype":"F16","shape":[1],"data_offsets":[3,5]}})", "abcde"));
+                       R"("h":{"dtype":"F16","shape":[1],"data_offsets":[3,5]}})",
+                       "abcde"));
   const SafetensorsFile file(dir / "f");
   CHECK(file.Describe("q.weight").dtype == "F8_E4M3");
   CHECK(file.Describe("q.weight").shape == std::vector<int64_t>{3});
@@ -187,10 +189,12 @@ TEST_CASE("files that break a rule are refused with the reason") {
   refused(entry(R"({"dtype":"F4","shape":[33],"data_offsets":[0,16]})"), "whole byte");
   refused(entry(R"({"dtype":"I32","shape":[-4],"data_offsets":[0,16]})"), "negative");
   refused(entry(R"({"dtype":"I32","shape":[4.0],"data_offsets":[0,16]})"), "not a whole number");
-  refused(entry(R"({"dtype":"I32","shape":[4],"data_offsets":[0,99999999999999999999]})"), "not a whole number");
+  refused(entry(R"({"dtype":"I32","shape":[4],"data_offsets":[0,99999999999999999999]})"),
+          "not a whole number");
   refused(entry(R"({"dtype":"I32","shape":[4],"data_offsets":[0,18446744073709551615]})"), "need 16");
   refused(entry(R"({"dtype":"I32","shape":[9223372036854775807,4],"data_offsets":[0,16]})"), "2^63");
-  refused(entry(R"({"dtype":"I32","shape":[4294967296,4294967296,4294967296,0],"data_offsets":[0,0]})"), "2^63");
+  refused(entry(R"({"dtype":"I32","shape":[4294967296,4294967296,4294967296,0],"data_offsets":[0,0]})"),
+          "2^63");
   refused(entry(R"({"dtype":"I32","shape":[4],"data_offsets":[16,0]})"), "before it begins");
   refused(entry(R"({"dtype":"I32","shape":[4],"data_offsets":[0]})"), "1 data_offsets");
   refused(entry(R"({"dtype":"I32","shape":[4],"data_offsets":[1,17]})"), "ends at byte 17");
@@ -218,7 +222,8 @@ TEST_CASE("files that break a rule are refused with the reason") {
 TEST_CASE("two hundred mutated files: refused or valid, never a crash") {
   const TempDir dir;
   HostTensor a(DType::kF32, {7, 3}), b(DType::kBF16, {5}), c(DType::kI64, {2, 2});
-  WriteSafetensors(dir / "good", {{"layer.a", a.view()}, {"layer.b", b.view()}, {"c", c.view()}}, {{"k", "v"}}, false);
+  WriteSafetensors(dir / "good", {{"layer.a", a.view()}, {"layer.b", b.view()}, {"c", c.view()}},
+                   {{"k", "v"}}, false);
   const std::string good = ReadFile(dir / "good");
   uint64_t drawn = 0;
   const auto draw = [&](uint64_t below) { return Philox4x32(2024, 11, drawn++)[0] % below; };
@@ -226,13 +231,24 @@ TEST_CASE("two hundred mutated files: refused or valid, never a crash") {
   int refused = 0;
   for (int i = 0; i < 200; ++i) {
     std::string bytes = good;
-    const uint64_t header_end = 8 + static_cast<unsigned char>(good[0]) + 256u * static_cast<unsigned char>(good[1]);
+    const uint64_t header_end =
+        8 + static_cast<unsigned char>(good[0]) + 256u * static_cast<unsigned char>(good[1]);
     switch (i % 5) {
-      case 0: bytes.resize(draw(bytes.size())); break;                                            // cut
-      case 1: bytes[draw(header_end)] = static_cast<char>(draw(256)); break;                      // any byte
-      case 2: bytes[8 + draw(header_end - 8)] = digits[draw(digits.size())]; break;               // a JSON character
-      case 3: bytes.insert(8 + draw(header_end - 8), 1 + draw(3), digits[draw(digits.size())]); break;
-      case 4: bytes.erase(8 + draw(bytes.size() - 8), 1 + draw(8)); break;
+      case 0:
+        bytes.resize(draw(bytes.size()));
+        break;  // cut
+      case 1:
+        bytes[draw(header_end)] = static_cast<char>(draw(256));
+        break;  // any byte
+      case 2:
+        bytes[8 + draw(header_end - 8)] = digits[draw(digits.size())];
+        break;  // a JSON character
+      case 3:
+        bytes.insert(8 + draw(header_end - 8), 1 + draw(3), digits[draw(digits.size())]);
+        break;
+      case 4:
+        bytes.erase(8 + draw(bytes.size() - 8), 1 + draw(8));
+        break;
     }
     Save(dir / "bad", bytes);
     try {
@@ -243,7 +259,8 @@ TEST_CASE("two hundred mutated files: refused or valid, never a crash") {
         REQUIRE(entry.offset + entry.bytes <= bytes.size());
         total += entry.bytes;
         volatile unsigned char sum = 0;
-        for (uint64_t k = 0; k < entry.bytes; ++k) sum = sum + static_cast<unsigned char>(file.Bytes(name)[k]);
+        for (uint64_t k = 0; k < entry.bytes; ++k)
+          sum = sum + static_cast<unsigned char>(file.Bytes(name)[k]);
         try {
           CHECK(static_cast<uint64_t>(file.Get(name).bytes()) == entry.bytes);
         } catch (const Error&) {  // a dtype that is of the format but not ours

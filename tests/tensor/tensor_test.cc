@@ -13,9 +13,9 @@ namespace {
 TEST_CASE("bf16 rounds to nearest even and keeps infinities and NaN") {
   const auto round = [](float f) { return static_cast<float>(BFloat16(f)); };
   CHECK(round(1.0f) == 1.0f);
-  CHECK(round(1.00390625f) == 1.0f);             // 1 + 2^-8: a tie, down to even
-  CHECK(round(1.01171875f) == 1.015625f);        // 1 + 3 * 2^-8: a tie, up to even
-  CHECK(round(1.0039063692f) == 1.0078125f);     // just above the first tie
+  CHECK(round(1.00390625f) == 1.0f);          // 1 + 2^-8: a tie, down to even
+  CHECK(round(1.01171875f) == 1.015625f);     // 1 + 3 * 2^-8: a tie, up to even
+  CHECK(round(1.0039063692f) == 1.0078125f);  // just above the first tie
   CHECK(round(-2.0f) == -2.0f);
   CHECK(std::isinf(round(std::numeric_limits<float>::max())));
   CHECK(std::isinf(round(std::numeric_limits<float>::infinity())));
