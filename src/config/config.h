@@ -50,6 +50,8 @@ struct ParallelConfig {
 };
 
 struct EpConfig {
+  // expanded: a row crosses for each (token, expert); deduplicated: for each (token, rank), replicated on arrival.
+  std::string mode = "expanded";
   double ragged_buffer_factor = -1;    // window rows as a multiple of the balanced load; -1: worst case
 
   bool operator==(const EpConfig&) const = default;

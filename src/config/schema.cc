@@ -230,6 +230,9 @@ Section ParallelSection() {
 Section EpSection() {
   SectionBuilder<EpConfig> s("ep", "Dispatch of tokens to experts.",
                              [](Config& c) -> EpConfig& { return c.ep; });
+  s.Add("mode", &EpConfig::mode,
+        "expanded: a row crosses for each (token, expert); deduplicated: one for each (token, rank), replicated on arrival")
+      .OneOf({"expanded", "deduplicated"});
   s.Add("ragged_buffer_factor", &EpConfig::ragged_buffer_factor,
         "rows of a dispatch window as a multiple of the balanced load, at least 1; -1: the worst case")
       .AtLeast(-1);

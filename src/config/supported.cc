@@ -12,9 +12,6 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
   if (config.parallel.pp > 1) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
-  if (config.parallel.ep > 1) {
-    out.push_back(StrCat("parallel.ep = ", config.parallel.ep, ": this version trains on one rank"));
-  }
   if (config.model.num_nextn_predict_layers > 0) {
     out.push_back(StrCat("model.num_nextn_predict_layers = ", config.model.num_nextn_predict_layers,
                          ": this version has no multi-token prediction"));

@@ -30,7 +30,7 @@ struct TokenizeOptions {
   std::vector<std::string> paths;  // files, or directories: all below them, but for links to directories
   std::string file_list;           // a file with one path a line, relative to the working directory; "": none
   std::string out_prefix;
-  double heldout_fraction = 0.05;  // of the documents; above 0 and below 1
+  double heldout_fraction = 0.02;  // of the documents; above 0 and below 1
 };
 
 struct TokenizeResult {

@@ -9,7 +9,8 @@
 namespace yardmaster {
 namespace {
 
-constexpr size_t kAlignment = 256;  // of every tensor: a GPU's widest loads and the CPU's cache lines
+constexpr size_t kAlignment =
+    256;  // of every tensor: a GPU's widest loads and the CPU's cache lines
 
 size_t AlignUp(size_t bytes) { return (bytes + kAlignment - 1) / kAlignment * kAlignment; }
 
@@ -24,7 +25,8 @@ Arena::~Arena() {
 }
 
 void Arena::Commit(size_t bytes) {
-  YM_CHECK(device_->kind() != DeviceKind::kDry, "arena ", name_, " on the dry device only measures");
+  YM_CHECK(device_->kind() != DeviceKind::kDry, "arena ", name_,
+           " on the dry device only measures");
   YM_CHECK(!committed_, "arena ", name_, " is committed twice");
   YM_CHECK(top_ == 0, "arena ", name_, " is committed while ", top_, " bytes of it are in use");
   const size_t capacity = AlignUp(bytes);
@@ -39,16 +41,19 @@ void Arena::Commit(size_t bytes) {
   committed_ = true;
   high_water_ = 0;  // from here on: the actual use, to be compared with the plan
   // Memory that was never written reads as NaN too.
-  if (poison_ && base_ != nullptr && device_->kind() == DeviceKind::kCpu) std::memset(base_, 0xFF, capacity_);
+  if (poison_ && base_ != nullptr && device_->kind() == DeviceKind::kCpu)
+    std::memset(base_, 0xFF, capacity_);
 }
 
 Tensor Arena::Allocate(const char* what, DType dtype, const Shape& shape) {
   const int64_t elements = shape.elements();
   YM_CHECK_GE(elements, 0, what, " in arena ", name_, " has shape ", shape);
   const size_t begin = top_;
-  const size_t end = begin + AlignUp(static_cast<size_t>(elements) * static_cast<size_t>(DTypeBytes(dtype)));
-  YM_CHECK(!committed_ || end <= capacity_, "arena ", name_, " of ", HumanBytes(static_cast<double>(capacity_)),
-           " cannot hold ", what, " ", DTypeName(dtype), " ", shape, ": it would end at byte ", end, " of ", capacity_);
+  const size_t end =
+      begin + AlignUp(static_cast<size_t>(elements) * static_cast<size_t>(DTypeBytes(dtype)));
+  YM_CHECK(!committed_ || end <= capacity_, "arena ", name_, " of ",
+           HumanBytes(static_cast<double>(capacity_)), " cannot hold ", what, " ", DTypeName(dtype),
+           " ", shape, ": it would end at byte ", end, " of ", capacity_);
   top_ = end;
   high_water_ = std::max(high_water_, top_);
   return Tensor(base_ == nullptr ? nullptr : base_ + begin, dtype, shape);
@@ -57,7 +62,8 @@ Tensor Arena::Allocate(const char* what, DType dtype, const Shape& shape) {
 void Arena::Release(size_t mark) {
   YM_CHECK_LE(mark, top_, "arena ", name_, " is released out of order");
   if (poison_ && base_ != nullptr && device_->kind() == DeviceKind::kCpu) {
-    std::memset(base_ + mark, 0xFF, top_ - mark);  // 0xFF.. is a NaN in F64, F32 and BF16, and -1 in integers
+    std::memset(base_ + mark, 0xFF,
+                top_ - mark);  // 0xFF.. is a NaN in F64, F32 and BF16, and -1 in integers
   }
   top_ = mark;
 }

@@ -3,8 +3,9 @@
 namespace yardmaster {
 namespace {
 
-// Ops of a small model follow each other within microseconds, and waking a sleeping thread costs more than that.
-// About 50 us; the caller gives one thread per rank where ranks share cores, and then nobody spins.
+// Ops of a small model follow each other within microseconds, and waking a sleeping thread costs
+// more than that. About 50 us; the caller gives one thread per rank where ranks share cores, and
+// then nobody spins.
 constexpr int kSpins = 1000;
 
 void Pause() {

@@ -1,5 +1,5 @@
-// The dry device: nothing is stored, nothing is computed. Copies are accepted and do nothing, so that the code that
-// plans a step is the code that runs it.
+// The dry device: nothing is stored, nothing is computed. Copies are accepted and do nothing, so
+// that the code that plans a step is the code that runs it.
 #include "src/base/check.h"
 #include "src/device/device.h"
 
@@ -13,7 +13,8 @@ class DryDevice : public Device {
   DeviceKind kind() const override { return DeviceKind::kDry; }
   std::string description() const override { return "dry (plans memory, computes nothing)"; }
   void* Allocate(size_t bytes) override {
-    YM_CHECK(false, "the dry device has no memory to give (", bytes, " bytes asked); arenas on it only measure");
+    YM_CHECK(false, "the dry device has no memory to give (", bytes,
+             " bytes asked); arenas on it only measure");
     return nullptr;
   }
   void Free(void*) noexcept override {}
@@ -26,6 +27,8 @@ class DryDevice : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeDryDevice(DeviceKind plans_for) { return std::make_unique<DryDevice>(plans_for); }
+std::unique_ptr<Device> MakeDryDevice(DeviceKind plans_for) {
+  return std::make_unique<DryDevice>(plans_for);
+}
 
 }  // namespace yardmaster

@@ -19,7 +19,8 @@ std::map<std::string, std::string> ReadIndex(const std::string& path) {
     if (!file.is_string()) throw CheckpointError(StrCat("weight_map names no file for ", tensor), path);
     const std::string name = file.get<std::string>();
     if (name.empty() || name.find('/') != std::string::npos) {
-      throw CheckpointError(StrCat("weight_map puts ", tensor, " into ", name, ", which is not beside it"), path);
+      throw CheckpointError(StrCat("weight_map puts ", tensor, " into ", name, ", which is not beside it"),
+                            path);
     }
     files[tensor] = name;
   }
@@ -44,7 +45,8 @@ HfCheckpoint::HfCheckpoint(const std::string& directory) : directory_(directory)
     const std::string path = JoinPath(directory, file_name);
     if (!PathExists(path)) {
       throw CheckpointError("no such file", path,
-                            index.empty() ? StrCat("a model directory holds ", kSingle, " or ", kIndex) : StrCat(kIndex, " names it"));
+                            index.empty() ? StrCat("a model directory holds ", kSingle, " or ", kIndex)
+                                          : StrCat(kIndex, " names it"));
     }
     files_.push_back(std::make_unique<SafetensorsFile>(path));
     for (const std::string& tensor : files_.back()->names()) {
@@ -58,7 +60,9 @@ HfCheckpoint::HfCheckpoint(const std::string& directory) : directory_(directory)
     }
   }
   for (const auto& [tensor, file] : index) {
-    if (!Has(tensor)) throw CheckpointError(StrCat(tensor, " is in the index, but not in the file"), JoinPath(directory, file));
+    if (!Has(tensor))
+      throw CheckpointError(StrCat(tensor, " is in the index, but not in the file"),
+                            JoinPath(directory, file));
   }
 }
 

@@ -1,6 +1,7 @@
 // File: src/hf/hf_checkpoint.h
 //
-// The weights of a Hugging Face model directory: model.safetensors, or the files that model.safetensors.index.json names.
+// The weights of a Hugging Face model directory: model.safetensors, or the files that
+// model.safetensors.index.json names.
 #pragma once
 
 #include <map>
@@ -14,13 +15,14 @@ namespace yardmaster {
 
 class HfCheckpoint {
  public:
-  // Maps every file and checks the index against them. Throws CheckpointError that names the file and the tensor.
+  // Maps every file and checks the index against them. Throws CheckpointError that names the file and the
+  // tensor.
   explicit HfCheckpoint(const std::string& directory);
 
-  std::vector<std::string> names() const;                       // sorted
+  std::vector<std::string> names() const;  // sorted
   bool Has(const std::string& name) const { return file_of_.count(name) != 0; }
-  Tensor Get(const std::string& name) const;                    // a view into the map: read-only
-  const std::string& FileOf(const std::string& name) const;     // for messages
+  Tensor Get(const std::string& name) const;                 // a view into the map: read-only
+  const std::string& FileOf(const std::string& name) const;  // for messages
   const std::string& directory() const { return directory_; }
 
  private:

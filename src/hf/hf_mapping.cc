@@ -5,7 +5,8 @@ namespace {
 
 // Where `name` ends in `suffix`, what is before it.
 bool SplitSuffix(const std::string& name, const std::string& suffix, std::string* prefix) {
-  if (name.size() < suffix.size() || name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0) return false;
+  if (name.size() < suffix.size() || name.compare(name.size() - suffix.size(), suffix.size(), suffix) != 0)
+    return false;
   *prefix = name.substr(0, name.size() - suffix.size());
   return true;
 }

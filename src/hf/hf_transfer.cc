@@ -12,8 +12,16 @@ namespace {
 
 double ReadElement(const Tensor& x, int64_t i) {
   switch (x.dtype()) {
-    case DType::kF32: { float v; std::memcpy(&v, static_cast<const char*>(x.data()) + i * 4, 4); return v; }
-    case DType::kF64: { double v; std::memcpy(&v, static_cast<const char*>(x.data()) + i * 8, 8); return v; }
+    case DType::kF32: {
+      float v;
+      std::memcpy(&v, static_cast<const char*>(x.data()) + i * 4, 4);
+      return v;
+    }
+    case DType::kF64: {
+      double v;
+      std::memcpy(&v, static_cast<const char*>(x.data()) + i * 8, 8);
+      return v;
+    }
     case DType::kBF16: {
       BFloat16 v;
       std::memcpy(&v.bits, static_cast<const char*>(x.data()) + i * 2, 2);
@@ -42,7 +50,8 @@ int64_t IndexIn(const Box& box, const std::vector<int64_t>& at) {
   return index;
 }
 
-// Copies what two boxes of one global tensor have in common, a row of the last axis at a time, with conversion.
+// Copies what two boxes of one global tensor have in common, a row of the last axis at a time, with
+// conversion.
 void CopyCommon(const Tensor& from, const Box& from_box, const Tensor& to, const Box& to_box) {
   const Box common = Intersect(from_box, to_box);
   const size_t rank = common.extent.size();
@@ -66,7 +75,8 @@ class Problems {
   void ThrowIfAny(const std::string& directory) const {
     if (texts_.empty()) return;
     constexpr size_t kShown = 20;
-    std::vector<std::string> shown(texts_.begin(), texts_.begin() + static_cast<int64_t>(std::min(texts_.size(), kShown)));
+    std::vector<std::string> shown(texts_.begin(),
+                                   texts_.begin() + static_cast<int64_t>(std::min(texts_.size(), kShown)));
     if (texts_.size() > kShown) shown.push_back(StrCat("and ", texts_.size() - kShown, " more"));
     throw CheckpointError(StrCat("the weights do not fit the model:\n  ", StrJoin(shown, "\n  ")), directory,
                           "config.json and the weights must be of the same model");
@@ -108,7 +118,8 @@ int64_t LayerOf(const std::string& name) {
   if (name.compare(0, kLength, kPrefix) != 0) return -1;
   int64_t layer = 0;
   size_t i = kLength;
-  for (; i < name.size() && name[i] >= '0' && name[i] <= '9' && i < kLength + 9; ++i) layer = layer * 10 + (name[i] - '0');
+  for (; i < name.size() && name[i] >= '0' && name[i] <= '9' && i < kLength + 9; ++i)
+    layer = layer * 10 + (name[i] - '0');
   return i > kLength ? layer : -1;
 }
 
@@ -127,10 +138,12 @@ void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoi
       const Tensor source = checkpoint.Get(piece.name);
       const std::string where = StrCat(" in ", BaseName(checkpoint.FileOf(piece.name)));
       if (!(source.shape() == piece.shape)) {
-        problems.Add(StrCat(piece.name, where, " has shape ", source.shape(), ", the model needs ", piece.shape));
+        problems.Add(
+            StrCat(piece.name, where, " has shape ", source.shape(), ", the model needs ", piece.shape));
       }
       if (source.dtype() != DType::kF32 && source.dtype() != DType::kBF16 && source.dtype() != DType::kF64) {
-        problems.Add(StrCat(piece.name, where, " is ", DTypeName(source.dtype()), "; F32, BF16 and F64 can be read"));
+        problems.Add(
+            StrCat(piece.name, where, " is ", DTypeName(source.dtype()), "; F32, BF16 and F64 can be read"));
       }
     }
   }
@@ -167,7 +180,8 @@ void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& 
   }
 }
 
-std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source, Device& device) {
+std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source,
+                                                         Device& device) {
   std::vector<std::pair<std::string, HostTensor>> out;
   const auto add = [&](const std::string& name, const ShardSpec& spec, const Tensor& tensor, bool zeros) {
     YM_CHECK(spec.box == Box::Whole(spec.global_shape), name, " is sharded");
@@ -183,7 +197,8 @@ std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registr
   for (const auto& p : registry.parameters()) {
     add(p->name, p->spec, source == HfSource::kGradients ? p->grad : p->master, /*zeros=*/false);
   }
-  for (const auto& b : registry.buffers()) add(b->name, b->spec, b->value, /*zeros=*/source == HfSource::kGradients);
+  for (const auto& b : registry.buffers())
+    add(b->name, b->spec, b->value, /*zeros=*/source == HfSource::kGradients);
   return out;
 }
 

@@ -12,17 +12,19 @@
 
 namespace yardmaster {
 
-// Fills masters, values and buffers of this rank from F32, BF16 or F64 tensors. Both sides are covered completely: a
-// tensor that is missing, that no parameter takes, that has another shape or type is a CheckpointError, which lists them
-// with their files. Tensors of layers beyond the model's (multi-token prediction) are named as what they are.
+// Fills masters, values and buffers of this rank from F32, BF16 or F64 tensors. Both sides are covered
+// completely: a tensor that is missing, that no parameter takes, that has another shape or type is a
+// CheckpointError, which lists them with their files. Tensors of layers beyond the model's (multi-token
+// prediction) are named as what they are.
 void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& device);
 
 enum class HfSource {
   kWeights,    // masters; buffers as they are
   kGradients,  // main gradients; buffers have none: zeros
 };
-// Every tensor under the hub's name, in the order of the registry, in host memory and the accumulator type. For one rank
-// that holds everything.
-std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source, Device& device);
+// Every tensor under the hub's name, in the order of the registry, in host memory and the accumulator type.
+// For one rank that holds everything.
+std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source,
+                                                         Device& device);
 
 }  // namespace yardmaster

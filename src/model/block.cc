@@ -19,8 +19,8 @@ const char* PhaseName(Phase phase) {
   return "?";
 }
 
-Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTypes types, bool attend_across_documents,
-             Dispatcher* dispatcher)
+Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTypes types,
+             bool attend_across_documents, Dispatcher* dispatcher)
     : attention_norm_(list, Prefix(layer) + ".input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       mlp_norm_(list, Prefix(layer) + ".post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       attention_(list, Prefix(layer) + ".self_attn", c, attend_across_documents) {
@@ -59,7 +59,8 @@ void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) co
   }
 }
 
-void Block::BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const BlockGradients& g, BlockSaved& s) const {
+void Block::BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const BlockGradients& g,
+                          BlockSaved& s) const {
   switch (phase) {
     case Phase::kCombine: return moe_->CombineBackward(ctx, mb, g.dh_out, s.moe);
     case Phase::kExperts: return moe_->ExpertsBackward(ctx, mb, s.moe);

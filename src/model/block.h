@@ -20,10 +20,11 @@ const char* PhaseName(Phase phase);
 
 // Of one micro-batch in one layer.
 struct BlockSaved {
-  size_t mark = 0;             // of mb.saved, below everything here
-  Tensor h_in, h_mid, h_out;   // [T, D]; h_in belongs to the layer below, h_out may belong to the model (evaluation)
+  size_t mark = 0;  // of mb.saved, below everything here
+  Tensor h_in, h_mid,
+      h_out;  // [T, D]; h_in belongs to the layer below, h_out may belong to the model (evaluation)
   RmsNormSaved attention_norm, mlp_norm;
-  Tensor attention_x, mlp_x;   // [T, D], normalised
+  Tensor attention_x, mlp_x;  // [T, D], normalised
   MlaSaved attention;
   MlpSaved mlp;
   MoeSaved moe;
@@ -36,8 +37,8 @@ struct BlockGradients {
 
 class Block {
  public:
-  Block(ParameterList& list, const ModelConfig& config, int64_t layer, ComputeTypes types, bool attend_across_documents,
-        Dispatcher* dispatcher);
+  Block(ParameterList& list, const ModelConfig& config, int64_t layer, ComputeTypes types,
+        bool attend_across_documents, Dispatcher* dispatcher);
 
   const std::vector<Phase>& phases() const { return phases_; }
   Mla& attention() { return attention_; }
@@ -45,7 +46,8 @@ class Block {
 
   // The caller sets saved.h_in and saved.h_out.
   void Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& saved) const;
-  void BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const BlockGradients& g, BlockSaved& saved) const;
+  void BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const BlockGradients& g,
+                     BlockSaved& saved) const;
   void BackwardWeight(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& saved) const;
 
  private:

@@ -7,16 +7,17 @@ namespace yardmaster {
 namespace {
 
 struct DecoderInFlight : InFlight {
-  size_t mark = 0;                  // of mb.saved, below everything
+  size_t mark = 0;  // of mb.saved, below everything
   std::vector<BlockSaved> blocks;
   LossHeadSaved head;
 };
 
-std::vector<std::unique_ptr<Block>> MakeBlocks(ParameterList& list, const ModelConfig& config, const ModelOptions& options,
-                                               Dispatcher* dispatcher) {
+std::vector<std::unique_ptr<Block>> MakeBlocks(ParameterList& list, const ModelConfig& config,
+                                               const ModelOptions& options, Dispatcher* dispatcher) {
   std::vector<std::unique_ptr<Block>> blocks;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
-    blocks.push_back(std::make_unique<Block>(list, config, layer, options.types, options.attend_across_documents, dispatcher));
+    blocks.push_back(std::make_unique<Block>(list, config, layer, options.types,
+                                             options.attend_across_documents, dispatcher));
   }
   return blocks;
 }
@@ -26,7 +27,8 @@ std::vector<std::unique_ptr<Block>> MakeBlocks(ParameterList& list, const ModelC
 Decoder::Decoder(const ModelConfig& config, const ModelOptions& options, Dispatcher* dispatcher)
     : config_(config),
       options_(options),
-      embedding_(list_, "model.embed_tokens.weight", config.vocab_size, config.hidden_size, config.initializer_range),
+      embedding_(list_, "model.embed_tokens.weight", config.vocab_size, config.hidden_size,
+                 config.initializer_range),
       blocks_(MakeBlocks(list_, config, options, dispatcher)),
       head_(list_, config) {
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
@@ -40,7 +42,8 @@ void Decoder::Allocate(Arena& weights, Device& device) {
                                  {options_.max_positions, config_.qk_rope_head_dim / 2, 2});
   counts_ = weights.Allocate("router load", DType::kI64, {M, config_.n_routed_experts});
   for (auto& block : blocks_) block->attention().set_rope_table(rope_table_);
-  for (int64_t m = 0; m < M; ++m) blocks_[static_cast<size_t>(moe_layers_[m])]->moe()->set_counts(counts_.At(m));
+  for (int64_t m = 0; m < M; ++m)
+    blocks_[static_cast<size_t>(moe_layers_[m])]->moe()->set_counts(counts_.At(m));
   if (rope_table_.data() == nullptr) return;  // dry
   const HostTensor table = RopeTable(config_, options_.max_positions, options_.types.accum);
   device.CopyFromHost(rope_table_.data(), table.view().data(), static_cast<size_t>(rope_table_.bytes()));

@@ -4,9 +4,9 @@
 //
 // Memory of a training micro-batch, a stack in mb.saved (bottom first):
 //   h_0 | per layer: h_out, h_mid, what its phases save | the loss head's
-// RunBackward pops it from the top. What one layer's backward needs comes and goes above the layer's own part; the
-// gradient of the residual stream moves between two buffers in ctx.work. In evaluation the same forward runs, each layer's
-// part is released at once, and h moves between two buffers at the bottom.
+// RunBackward pops it from the top. What one layer's backward needs comes and goes above the layer's own
+// part; the gradient of the residual stream moves between two buffers in ctx.work. In evaluation the same
+// forward runs, each layer's part is released at once, and h moves between two buffers at the bottom.
 #pragma once
 
 #include <memory>
@@ -25,7 +25,8 @@ class Decoder : public Model {
 
   Registry registry() override { return Registry(&list_); }
   void Allocate(Arena& weights, Device& device) override;
-  void RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc, const ForwardTaps* taps) override;
+  void RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc,
+                  const ForwardTaps* taps) override;
   void RunBackward(Context& ctx, MicroBatch& mb) override;
   void UpdateRouterBias(Context& ctx, const Tensor& step_state) override;
   Tensor load_counts() const override { return counts_; }

@@ -1,7 +1,8 @@
 // File: src/model/model.h
 //
-// A model (of one pipeline stage): embedding, blocks, final norm, head, with explicit forward and backward. A block is a
-// list of phases; RunForward and RunBackward walk them. The schedule above decides which micro-batch runs when.
+// A model (of one pipeline stage): embedding, blocks, final norm, head, with explicit forward and backward. A
+// block is a list of phases; RunForward and RunBackward walk them. The schedule above decides which
+// micro-batch runs when.
 #pragma once
 
 #include <functional>
@@ -17,22 +18,22 @@ namespace yardmaster {
 
 struct ModelOptions {
   ComputeTypes types;
-  int64_t max_positions = 0;       // rows of the RoPE table: the sequence length of the run
+  int64_t max_positions = 0;  // rows of the RoPE table: the sequence length of the run
   bool attend_across_documents = true;
 };
 
 // What one step accumulates, in device memory, over its micro-batches.
 struct StepAccumulators {
-  Tensor loss_sum;                 // F64 [1]
-  Tensor valid;                    // int64 [1]: tokens that counted
-  Tensor overflow;                 // int32 [1], sticky
+  Tensor loss_sum;  // F64 [1]
+  Tensor valid;     // int64 [1]: tokens that counted
+  Tensor overflow;  // int32 [1], sticky
 };
 
 // Read-only taps for parity and sampling; called during RunForward when set.
 struct ForwardTaps {
-  std::function<void(int64_t layer, const Tensor& h_TD)> hidden;                                   // output of a decoder layer
+  std::function<void(int64_t layer, const Tensor& h_TD)> hidden;  // output of a decoder layer
   std::function<void(int64_t layer, const Tensor& idx_TK, const Tensor& w_TK)> routing;
-  Tensor logits = {};                                                                             // [T, V] to be written
+  Tensor logits = {};  // [T, V] to be written
 };
 
 class Model {
@@ -42,14 +43,18 @@ class Model {
   // Gives tables (RoPE) and counters their memory from `weights` and fills them; after AllocateParameters.
   virtual void Allocate(Arena& weights, Device& device) = 0;
 
-  // Forward with loss; in training mode the head's and the loss's gradients are made here, since their scale is known.
-  virtual void RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc, const ForwardTaps* taps = nullptr) = 0;
-  // Input and weight gradients of everything that RunForward saved for mb. Afterwards mb.saved is empty again.
+  // Forward with loss; in training mode the head's and the loss's gradients are made here, since their scale
+  // is known.
+  virtual void RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc,
+                          const ForwardTaps* taps = nullptr) = 0;
+  // Input and weight gradients of everything that RunForward saved for mb. Afterwards mb.saved is empty
+  // again.
   virtual void RunBackward(Context& ctx, MicroBatch& mb) = 0;
   // From the integer counts of the step to every router bias; reads StepState (ops/step_control.h).
   virtual void UpdateRouterBias(Context& ctx, const Tensor& step_state) = 0;
 
-  // Device memory of this step's load by MoE layer, int64 [moe_layers, E] (zeroed by UpdateRouterBias), for metrics.
+  // Device memory of this step's load by MoE layer, int64 [moe_layers, E] (zeroed by UpdateRouterBias), for
+  // metrics.
   virtual Tensor load_counts() const = 0;
   virtual std::vector<int64_t> moe_layers() const = 0;
 
@@ -58,6 +63,7 @@ class Model {
 };
 
 // Dispatchers are made by the runtime (they depend on the communicator); one per model, shared by its layers.
-std::unique_ptr<Model> MakeModel(const ModelConfig& config, const ModelOptions& options, Dispatcher* dispatcher);
+std::unique_ptr<Model> MakeModel(const ModelConfig& config, const ModelOptions& options,
+                                 Dispatcher* dispatcher);
 
 }  // namespace yardmaster

@@ -1,7 +1,7 @@
 // File: src/model/registry.h
 //
-// The parameter registry: what the layers above see of a model. Order is the order of declaration (embedding, layers,
-// final norm, head), the same on every rank; global norms and hashes are taken in it.
+// The parameter registry: what the layers above see of a model. Order is the order of declaration (embedding,
+// layers, final norm, head), the same on every rank; global norms and hashes are taken in it.
 #pragma once
 
 #include <vector>

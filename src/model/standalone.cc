@@ -20,17 +20,27 @@ void Write(Device& device, const Tensor& x, const std::vector<T>& values) {
 }  // namespace
 
 StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOptions& options, Device& device)
-    : config_(config), options_(options), device_(device), weights_("weights", &device), grads_("gradients", &device),
-      io_("batch", &device), saved_("saved", &device), work_("workspace", &device),
+    : config_(config),
+      options_(options),
+      device_(device),
+      weights_("weights", &device),
+      grads_("gradients", &device),
+      io_("batch", &device),
+      saved_("saved", &device),
+      work_("workspace", &device),
       ctx_{Stream(&device), work_, options.types} {
   if (config.n_routed_experts > 0) {
     dispatcher_ = std::make_unique<LocalDispatcher>(config.n_routed_experts, config.num_experts_per_tok);
   }
-  model_ = MakeModel(config, {.types = options.types, .max_positions = options.S,
-                              .attend_across_documents = options.attend_across_documents}, dispatcher_.get());
+  model_ = MakeModel(config,
+                     {.types = options.types,
+                      .max_positions = options.S,
+                      .attend_across_documents = options.attend_across_documents},
+                     dispatcher_.get());
   Layout();
   {
-    // The plan: the same micro-batch on the dry device, through the same arenas, which measure until they are committed.
+    // The plan: the same micro-batch on the dry device, through the same arenas, which measure until they are
+    // committed.
     const std::unique_ptr<Device> dry = MakeDryDevice();
     Context ctx{Stream(dry.get()), work_, options.types};
     MicroBatch mb = mb_;
@@ -51,7 +61,8 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
   for (Arena* arena : {&weights_, &grads_, &io_, &saved_, &work_}) arena->Commit(arena->high_water());
   Layout();
   std::vector<int32_t> positions(static_cast<size_t>(mb_.T()));
-  for (size_t t = 0; t < positions.size(); ++t) positions[t] = static_cast<int32_t>(static_cast<int64_t>(t) % options.S);
+  for (size_t t = 0; t < positions.size(); ++t)
+    positions[t] = static_cast<int32_t>(static_cast<int64_t>(t) % options.S);
   Write(device_, mb_.positions, positions);
   Write(device_, acc_.overflow, std::vector<int32_t>{0});
   BeginStep();
@@ -59,7 +70,8 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
 
 void StandaloneModel::Layout() {
   const int64_t T = options_.B * options_.S;
-  AllocateParameters(model_->registry().list(), options_.types, weights_, options_.gradients ? &grads_ : nullptr);
+  AllocateParameters(model_->registry().list(), options_.types, weights_,
+                     options_.gradients ? &grads_ : nullptr);
   model_->Allocate(weights_, device_);
   mb_.B = options_.B;
   mb_.S = options_.S;
@@ -68,11 +80,14 @@ void StandaloneModel::Layout() {
   mb_.tokens = io_.Allocate("tokens", DType::kI32, {T});
   mb_.targets = io_.Allocate("targets", DType::kI32, {T});
   mb_.positions = io_.Allocate("positions", DType::kI32, {T});
-  mb_.document_start = options_.attend_across_documents ? Tensor() : io_.Allocate("document start", DType::kI32, {options_.B, options_.S});
+  mb_.document_start = options_.attend_across_documents
+                           ? Tensor()
+                           : io_.Allocate("document start", DType::kI32, {options_.B, options_.S});
   acc_.loss_sum = io_.Allocate("loss", DType::kF64, {1});
   acc_.valid = io_.Allocate("valid", DType::kI64, {1});
   acc_.overflow = io_.Allocate("overflow", DType::kI32, {1});
-  logits_ = options_.logits ? io_.Allocate("logits", options_.types.compute, {T, config_.vocab_size}) : Tensor();
+  logits_ =
+      options_.logits ? io_.Allocate("logits", options_.types.compute, {T, config_.vocab_size}) : Tensor();
 }
 
 void StandaloneModel::SetBatch(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {

@@ -1,7 +1,8 @@
 // File: src/model/standalone.h
 //
-// A model of one rank with memory of its own, for parity, tools and tests: no configuration file, no data set, no
-// optimizer. One micro-batch of fixed size at a time. All memory is planned by a dry micro-batch and committed once.
+// A model of one rank with memory of its own, for parity, tools and tests: no configuration file, no data
+// set, no optimizer. One micro-batch of fixed size at a time. All memory is planned by a dry micro-batch and
+// committed once.
 #pragma once
 
 #include <memory>
@@ -15,10 +16,10 @@ namespace yardmaster {
 struct StandaloneOptions {
   ComputeTypes types;
   int64_t B = 1, S = 1;
-  bool gradients = true;                // false: evaluation only
-  bool logits = false;                  // room for [T, V]
+  bool gradients = true;  // false: evaluation only
+  bool logits = false;    // room for [T, V]
   bool attend_across_documents = true;
-  bool poison = false;                  // tests: memory that was released reads as NaN (cpu)
+  bool poison = false;  // tests: memory that was released reads as NaN (cpu)
 };
 
 class StandaloneModel {
@@ -28,7 +29,8 @@ class StandaloneModel {
     bool operator==(const Bytes&) const = default;
   };
 
-  // Throws ConfigError for a model that is not supported. Parameters hold nothing yet: InitialiseParameters or ImportHf.
+  // Throws ConfigError for a model that is not supported. Parameters hold nothing yet: InitialiseParameters
+  // or ImportHf.
   StandaloneModel(const ModelConfig& config, const StandaloneOptions& options, Device& device);
 
   Model& model() { return *model_; }
@@ -37,22 +39,22 @@ class StandaloneModel {
   MicroBatch& micro_batch() { return mb_; }
   Device& device() { return device_; }
 
-  // T = B * S values each; a target of -1 does not count. Positions are 0..S-1 in every sequence. Sets grad_scale to
-  // 1 / (counted targets).
+  // T = B * S values each; a target of -1 does not count. Positions are 0..S-1 in every sequence. Sets
+  // grad_scale to 1 / (counted targets).
   void SetBatch(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets);
   // [B, S]; only when documents are kept apart.
   void SetDocumentStart(const std::vector<int32_t>& document_start);
 
-  void BeginStep();                                   // gradients are written anew, the loss starts at 0
+  void BeginStep();  // gradients are written anew, the loss starts at 0
   void Forward(const ForwardTaps* taps = nullptr);
   void Backward() { model_->RunBackward(ctx_, mb_); }
-  double Evaluate();                                  // forward without gradients and load; the mean loss; BeginStep included
+  double Evaluate();  // forward without gradients and load; the mean loss; BeginStep included
 
-  double loss() const;                                // mean over the counted tokens since BeginStep; waits
+  double loss() const;  // mean over the counted tokens since BeginStep; waits
   int64_t valid() const;
   bool overflow() const;
   const StepAccumulators& accumulators() const { return acc_; }
-  Tensor logits() const { return logits_; }           // [T, V], to be named in ForwardTaps
+  Tensor logits() const { return logits_; }  // [T, V], to be named in ForwardTaps
   Bytes planned() const { return planned_; }
   Bytes used() const;
 

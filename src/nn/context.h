@@ -1,7 +1,8 @@
 // File: src/nn/context.h
 //
-// What a phase gets besides its tensors. A Context belongs to a rank; a MicroBatch to the samples in flight: everything
-// saved for backward lies in the micro-batch's own arena, never in a layer, so that a pipeline may have several in flight.
+// What a phase gets besides its tensors. A Context belongs to a rank; a MicroBatch to the samples in flight:
+// everything saved for backward lies in the micro-batch's own arena, never in a layer, so that a pipeline may
+// have several in flight.
 //
 // Module convention (docs/tour.md): Forward(ctx, mb, x, y, saved), BackwardInput(ctx, mb, dy, dx, saved),
 // BackwardWeight(ctx, mb, saved), adjacent in one file, the adjoint's formula in the comment.
@@ -45,8 +46,8 @@ struct MicroBatch {
   bool zero_routed_experts = false;                     // drop the routed experts' output
 
   // Set by Model::RunForward.
-  Tensor overflow = {};                                 // int32 [1], sticky: StepAccumulators::overflow
-  std::shared_ptr<InFlight> in_flight = nullptr;        // the Saved structs between forward and backward
+  Tensor overflow = {};                           // int32 [1], sticky: StepAccumulators::overflow
+  std::shared_ptr<InFlight> in_flight = nullptr;  // the Saved structs between forward and backward
 };
 
 }  // namespace yardmaster

@@ -4,11 +4,13 @@
 
 namespace yardmaster {
 
-Linear::Linear(ParameterList& list, const std::string& name, int64_t N, int64_t K, double init_std, DecayClass decay)
+Linear::Linear(ParameterList& list, const std::string& name, int64_t N, int64_t K, double init_std,
+               DecayClass decay)
     : w_(list.Add(name, {N, K}, decay, InitKind::kNormal, init_std)) {}
 
 void Linear::Forward(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& addend) const {
-  Gemm(ctx.stream, {.a = x, .b = w_->value, .d = y, .c = addend, .trans_b = true, .beta = addend.defined() ? 1.0 : 0.0});
+  Gemm(ctx.stream,
+       {.a = x, .b = w_->value, .d = y, .c = addend, .trans_b = true, .beta = addend.defined() ? 1.0 : 0.0});
 }
 
 void Linear::BackwardInput(Context& ctx, const Tensor& dy, const Tensor& dx, bool accumulate) const {

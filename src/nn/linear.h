@@ -17,7 +17,8 @@ class Linear {
   Linear(ParameterList& list, const std::string& name, int64_t N, int64_t K, double init_std,
          DecayClass decay = DecayClass::kMatrix);
 
-  // addend [T, N], undefined: none; it may be y itself. A residual stream goes in here: it costs no pass of its own.
+  // addend [T, N], undefined: none; it may be y itself. A residual stream goes in here: it costs no pass of
+  // its own.
   void Forward(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& addend = {}) const;
   // dx = dy W (+ dx when accumulate).
   void BackwardInput(Context& ctx, const Tensor& dy, const Tensor& dx, bool accumulate = false) const;

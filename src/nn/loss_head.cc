@@ -6,17 +6,23 @@ namespace yardmaster {
 
 LossHead::LossHead(ParameterList& list, const ModelConfig& c)
     : norm_(list, "model.norm.weight", c.hidden_size, c.rms_norm_eps),
-      head_(list.Add("lm_head.weight", {c.vocab_size, c.hidden_size}, DecayClass::kEmbedding, InitKind::kNormal,
-                     c.initializer_range)) {}
+      head_(list.Add("lm_head.weight", {c.vocab_size, c.hidden_size}, DecayClass::kEmbedding,
+                     InitKind::kNormal, c.initializer_range)) {}
 
-void LossHead::Forward(Context& ctx, MicroBatch& mb, const Tensor& h, const Tensor& loss_sum, const Tensor& valid,
-                       const Tensor& logits, LossHeadSaved& saved) const {
+void LossHead::Forward(Context& ctx, MicroBatch& mb, const Tensor& h, const Tensor& loss_sum,
+                       const Tensor& valid, const Tensor& logits, LossHeadSaved& saved) const {
   saved.dn = mb.training ? mb.saved->Allocate("head/dn", ctx.types.compute, h.shape()) : Tensor();
   ArenaScope scope(ctx.work);
   const Tensor n = ctx.work.Allocate("head/n", ctx.types.compute, h.shape());
   norm_.Forward(ctx, mb, h, n, saved.norm);
-  LinearCrossEntropyArgs args{.x = n, .head = head_->value, .targets = mb.targets, .grad_scale = mb.grad_scale,
-                              .loss_sum = loss_sum, .valid = valid, .dx = saved.dn, .logits = logits};
+  LinearCrossEntropyArgs args{.x = n,
+                              .head = head_->value,
+                              .targets = mb.targets,
+                              .grad_scale = mb.grad_scale,
+                              .loss_sum = loss_sum,
+                              .valid = valid,
+                              .dx = saved.dn,
+                              .logits = logits};
   if (mb.training) {
     args.dhead = head_->grad;
     args.beta_head = head_->TakeGradBeta();
@@ -24,7 +30,8 @@ void LossHead::Forward(Context& ctx, MicroBatch& mb, const Tensor& h, const Tens
   LinearCrossEntropy(ctx.stream, args, ctx.work);
 }
 
-void LossHead::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dh, const LossHeadSaved& saved) const {
+void LossHead::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dh,
+                             const LossHeadSaved& saved) const {
   norm_.BackwardInput(ctx, mb, saved.dn, dh, saved.norm);
 }
 

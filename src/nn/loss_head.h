@@ -1,8 +1,9 @@
 // File: src/nn/loss_head.h
 //
 // Final norm, output head and cross-entropy: loss = sum over t of -log softmax(norm(h_t) head^T)[target_t].
-// The scale of the loss gradient is known in forward (MicroBatch::grad_scale), so that forward makes the head's gradient
-// and that of its input in the same pass over the logits (ops/linear_cross_entropy.h); BackwardInput has the norm left.
+// The scale of the loss gradient is known in forward (MicroBatch::grad_scale), so that forward makes the
+// head's gradient and that of its input in the same pass over the logits (ops/linear_cross_entropy.h);
+// BackwardInput has the norm left.
 #pragma once
 
 #include "src/config/model_config.h"
@@ -13,7 +14,7 @@ namespace yardmaster {
 
 struct LossHeadSaved {
   RmsNormSaved norm;
-  Tensor dn;          // [T, D]: gradient of the normalised input
+  Tensor dn;  // [T, D]: gradient of the normalised input
 };
 
 class LossHead {
@@ -22,8 +23,8 @@ class LossHead {
   LossHead(ParameterList& list, const ModelConfig& config);
 
   // h [T, D]. loss_sum F64 [1] and valid int64 [1]: +=. logits [T, V]: written when defined.
-  void Forward(Context& ctx, MicroBatch& mb, const Tensor& h, const Tensor& loss_sum, const Tensor& valid, const Tensor& logits,
-               LossHeadSaved& saved) const;
+  void Forward(Context& ctx, MicroBatch& mb, const Tensor& h, const Tensor& loss_sum, const Tensor& valid,
+               const Tensor& logits, LossHeadSaved& saved) const;
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dh, const LossHeadSaved& saved) const;
 
  private:

@@ -13,8 +13,15 @@ constexpr double kLatentEps = 1e-6;
 }  // namespace
 
 Mla::Mla(ParameterList& list, const std::string& prefix, const ModelConfig& c, bool attend_across_documents)
-    : H_(c.num_attention_heads), N_(c.qk_nope_head_dim), P_(c.qk_rope_head_dim), Q_(c.qk_head_dim()), V_(c.v_head_dim),
-      A_(c.q_lora_rank), C_(c.kv_lora_rank), scale_(AttentionScale(c)), across_documents_(attend_across_documents) {
+    : H_(c.num_attention_heads),
+      N_(c.qk_nope_head_dim),
+      P_(c.qk_rope_head_dim),
+      Q_(c.qk_head_dim()),
+      V_(c.v_head_dim),
+      A_(c.q_lora_rank),
+      C_(c.kv_lora_rank),
+      scale_(AttentionScale(c)),
+      across_documents_(attend_across_documents) {
   const int64_t D = c.hidden_size;
   const double std = c.initializer_range;
   if (A_ > 0) {
@@ -32,11 +39,13 @@ Mla::Mla(ParameterList& list, const std::string& prefix, const ModelConfig& c, b
 
 Tensor Mla::DocumentStart(const MicroBatch& mb) const {
   if (across_documents_) return {};
-  YM_CHECK(mb.document_start.defined(), "documents are kept apart, but the micro-batch does not say where they start");
+  YM_CHECK(mb.document_start.defined(),
+           "documents are kept apart, but the micro-batch does not say where they start");
   return mb.document_start;
 }
 
-void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& s, const Tensor& residual) const {
+void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& s,
+                  const Tensor& residual) const {
   const int64_t T = mb.T(), B = mb.B, S = mb.S;
   const DType type = ctx.types.compute;
   s.x = x;
@@ -62,11 +71,22 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   ArenaScope scope(ctx.work);
   const Tensor kv = ctx.work.Allocate("mla/kv", type, {T, H_, N_ + V_});
   kv_b_.Forward(ctx, s.kv_n, kv.Reshape({T, H_ * (N_ + V_)}));
-  MlaRopePackForward(ctx.stream, {.q = s.q, .kv = kv, .k_rope = s.kv_a.Cols(C_, C_ + P_), .positions = mb.positions,
-                                  .table = rope_table_, .q_out = s.q, .k_out = s.k, .v_out = s.v});
+  MlaRopePackForward(ctx.stream, {.q = s.q,
+                                  .kv = kv,
+                                  .k_rope = s.kv_a.Cols(C_, C_ + P_),
+                                  .positions = mb.positions,
+                                  .table = rope_table_,
+                                  .q_out = s.q,
+                                  .k_out = s.k,
+                                  .v_out = s.v});
   AttentionForward(ctx.stream,
-                   {.q = s.q.Reshape({B, S, H_, Q_}), .k = s.k.Reshape({B, S, H_, Q_}), .v = s.v.Reshape({B, S, H_, V_}),
-                    .scale = scale_, .document_start = DocumentStart(mb), .o = s.o.Reshape({B, S, H_, V_}), .lse = s.lse},
+                   {.q = s.q.Reshape({B, S, H_, Q_}),
+                    .k = s.k.Reshape({B, S, H_, Q_}),
+                    .v = s.v.Reshape({B, S, H_, V_}),
+                    .scale = scale_,
+                    .document_start = DocumentStart(mb),
+                    .o = s.o.Reshape({B, S, H_, V_}),
+                    .lse = s.lse},
                    ctx.work);
   o_.Forward(ctx, s.o.Reshape({T, H_ * V_}), y, residual);
 }
@@ -87,15 +107,27 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
     const Tensor dk = ctx.work.Allocate("mla/dk", type, {T, H_, Q_});
     const Tensor dv = ctx.work.Allocate("mla/dv", type, {T, H_, V_});
     o_.BackwardInput(ctx, dy, do_.Reshape({T, H_ * V_}));
-    const AttentionArgs forward{.q = s.q.Reshape({B, S, H_, Q_}), .k = s.k.Reshape({B, S, H_, Q_}),
-                                .v = s.v.Reshape({B, S, H_, V_}), .scale = scale_, .document_start = DocumentStart(mb),
-                                .o = s.o.Reshape({B, S, H_, V_}), .lse = s.lse};
+    const AttentionArgs forward{.q = s.q.Reshape({B, S, H_, Q_}),
+                                .k = s.k.Reshape({B, S, H_, Q_}),
+                                .v = s.v.Reshape({B, S, H_, V_}),
+                                .scale = scale_,
+                                .document_start = DocumentStart(mb),
+                                .o = s.o.Reshape({B, S, H_, V_}),
+                                .lse = s.lse};
     AttentionBackward(ctx.stream,
-                      {.forward = forward, .do_ = do_.Reshape({B, S, H_, V_}), .dq = s.dq.Reshape({B, S, H_, Q_}),
-                       .dk = dk.Reshape({B, S, H_, Q_}), .dv = dv.Reshape({B, S, H_, V_})},
+                      {.forward = forward,
+                       .do_ = do_.Reshape({B, S, H_, V_}),
+                       .dq = s.dq.Reshape({B, S, H_, Q_}),
+                       .dk = dk.Reshape({B, S, H_, Q_}),
+                       .dv = dv.Reshape({B, S, H_, V_})},
                       ctx.work);
-    MlaRopePackBackward(ctx.stream, {.dq_out = s.dq, .dk_out = dk, .dv_out = dv, .positions = mb.positions,
-                                     .table = rope_table_, .dq = s.dq, .dkv = s.dkv,
+    MlaRopePackBackward(ctx.stream, {.dq_out = s.dq,
+                                     .dk_out = dk,
+                                     .dv_out = dv,
+                                     .positions = mb.positions,
+                                     .table = rope_table_,
+                                     .dq = s.dq,
+                                     .dkv = s.dkv,
                                      .dk_rope = s.dkv_a.Cols(C_, C_ + P_)});
   }
   const Tensor dkv_n = ctx.work.Allocate("mla/dkv_n", type, {T, C_});

@@ -1,7 +1,7 @@
 // File: src/nn/mla.h
 //
-// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), in its training form: keys and values are
-// expanded from the latent and attention runs over H full heads.
+// Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434, section 2.1), in its training form: keys and
+// values are expanded from the latent and attention runs over H full heads.
 //   q      = Wq_b norm(Wq_a x)    or  Wq x  when q_lora_rank == 0
 //   kv_a   = Wkv_a x = [latent | k_rope];   kv = Wkv_b norm(latent) = [k_nope | v] by head
 //   q, k   = rotary on their positional parts, k_rope shared by all heads (ops/mla_rope_pack.h)
@@ -18,33 +18,36 @@
 namespace yardmaster {
 
 struct MlaSaved {
-  Tensor x;             // [T, D], the caller's
-  Tensor q_a;           // [T, A]
+  Tensor x;    // [T, D], the caller's
+  Tensor q_a;  // [T, A]
   RmsNormSaved q_norm;
-  Tensor q_n;           // [T, A], q_a normalised
-  Tensor kv_a;          // [T, C + P]
+  Tensor q_n;   // [T, A], q_a normalised
+  Tensor kv_a;  // [T, C + P]
   RmsNormSaved kv_norm;
-  Tensor kv_n;          // [T, C]
-  Tensor q, k;          // [T, H, Q], rotated
-  Tensor v;             // [T, H, V]
-  Tensor o;             // [T, H, V]
-  Tensor lse;           // [B, H, S], accumulator type
+  Tensor kv_n;  // [T, C]
+  Tensor q, k;  // [T, H, Q], rotated
+  Tensor v;     // [T, H, V]
+  Tensor o;     // [T, H, V]
+  Tensor lse;   // [B, H, S], accumulator type
   // Left by BackwardInput for BackwardWeight.
-  Tensor dy;            // [T, D], the caller's; must stay until then
-  Tensor dq;            // [T, H, Q]
-  Tensor dq_a;          // [T, A]
-  Tensor dkv;           // [T, H, N + V]
-  Tensor dkv_a;         // [T, C + P]
+  Tensor dy;     // [T, D], the caller's; must stay until then
+  Tensor dq;     // [T, H, Q]
+  Tensor dq_a;   // [T, A]
+  Tensor dkv;    // [T, H, N + V]
+  Tensor dkv_a;  // [T, C + P]
 };
 
 class Mla {
  public:
-  Mla(ParameterList& list, const std::string& prefix, const ModelConfig& config, bool attend_across_documents);
+  Mla(ParameterList& list, const std::string& prefix, const ModelConfig& config,
+      bool attend_across_documents);
   // [max_positions, P/2, 2], shared by all layers (nn/rope.h).
   void set_rope_table(const Tensor& table) { rope_table_ = table; }
 
-  void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& saved, const Tensor& residual) const;
-  // The chain of the forward's steps in reverse: every linear's dx = dy W, norms, rotation and attention by their ops.
+  void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& saved,
+               const Tensor& residual) const;
+  // The chain of the forward's steps in reverse: every linear's dx = dy W, norms, rotation and attention by
+  // their ops.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlaSaved& saved) const;
   // dW = dy^T x of each projection.
   void BackwardWeight(Context& ctx, MicroBatch& mb, const MlaSaved& saved) const;

@@ -21,7 +21,8 @@ void Mlp::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   down_.Forward(ctx, act, y, addend);
 }
 
-void Mlp::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlpSaved& saved) const {
+void Mlp::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx,
+                        MlpSaved& saved) const {
   const int64_t T = dy.rows();
   saved.dy = dy;
   saved.act = mb.saved->Allocate("mlp/act", ctx.types.compute, {T, I_});
@@ -29,7 +30,8 @@ void Mlp::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
   ArenaScope scope(ctx.work);
   const Tensor dact = ctx.work.Allocate("mlp/dact", ctx.types.compute, {T, I_});
   down_.BackwardInput(ctx, dy, dact);
-  SwigluBackward(ctx.stream, {.dact = dact, .gate_up = saved.gate_up, .dgate_up = saved.dgate_up, .act = saved.act});
+  SwigluBackward(ctx.stream,
+                 {.dact = dact, .gate_up = saved.gate_up, .dgate_up = saved.dgate_up, .act = saved.act});
   gate_up_.BackwardInput(ctx, saved.dgate_up, dx);
 }
 

@@ -2,7 +2,8 @@
 //
 // SwiGLU MLP, for dense layers and for the shared experts (one MLP of their summed width I):
 //   y = down(silu(gate(x)) * up(x)) (+ addend), gate and up fused in one matrix [2I, D], gate first.
-// Saved: the projection before the activation. The activation is computed again in backward, in the pass that needs it.
+// Saved: the projection before the activation. The activation is computed again in backward, in the pass that
+// needs it.
 #pragma once
 
 #include <string>
@@ -12,8 +13,8 @@
 namespace yardmaster {
 
 struct MlpSaved {
-  Tensor x;         // [T, D], the caller's
-  Tensor gate_up;   // [T, 2I]
+  Tensor x;        // [T, D], the caller's
+  Tensor gate_up;  // [T, 2I]
   // Left by BackwardInput for BackwardWeight.
   Tensor dy;        // [T, D], the caller's; must stay until then
   Tensor act;       // [T, I]

@@ -35,8 +35,8 @@ void ForEachElement(const ShardSpec& spec, F&& f) {
 
 }  // namespace
 
-Parameter* ParameterList::Add(const std::string& name, const Shape& global_shape, DecayClass decay, InitKind init,
-                              double init_std) {
+Parameter* ParameterList::Add(const std::string& name, const Shape& global_shape, DecayClass decay,
+                              InitKind init, double init_std) {
   YM_CHECK(Find(name) == nullptr, "two parameters are named ", name);
   auto p = std::make_unique<Parameter>();
   p->name = name;
@@ -48,9 +48,10 @@ Parameter* ParameterList::Add(const std::string& name, const Shape& global_shape
   return parameters_.back().get();
 }
 
-Parameter* ParameterList::AddExpert(const std::string& name, const Shape& global_shape, int64_t begin, int64_t count,
-                                    double init_std) {
-  YM_CHECK(0 <= begin && 0 < count && begin + count <= global_shape[0], "experts ", begin, " + ", count, " of ", global_shape);
+Parameter* ParameterList::AddExpert(const std::string& name, const Shape& global_shape, int64_t begin,
+                                    int64_t count, double init_std) {
+  YM_CHECK(0 <= begin && 0 < count && begin + count <= global_shape[0], "experts ", begin, " + ", count,
+           " of ", global_shape);
   Parameter* p = Add(name, global_shape, DecayClass::kMatrix, InitKind::kNormal, init_std);
   p->group = ParameterGroup::kExpert;
   p->spec.box.begin[0] = begin;
@@ -87,7 +88,8 @@ void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& we
     b->value = weights.Allocate(b->name.c_str(), b->dtype, Shape(b->spec.box.extent));
     if (b->value.data() == nullptr) continue;  // dry
     const HostTensor zeros(b->dtype, b->value.shape());
-    weights.device()->CopyFromHost(b->value.data(), zeros.view().data(), static_cast<size_t>(b->value.bytes()));
+    weights.device()->CopyFromHost(b->value.data(), zeros.view().data(),
+                                   static_cast<size_t>(b->value.bytes()));
   }
 }
 
@@ -99,7 +101,8 @@ void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& devi
     std::vector<double> values(static_cast<size_t>(p->value.elements()), 1.0);
     if (p->init == InitKind::kNormal) {
       ForEachElement(p->spec, [&](int64_t local, int64_t global) {
-        values[static_cast<size_t>(local)] = p->init_std * PhiloxNormal(seed, stream, static_cast<uint64_t>(global));
+        values[static_cast<size_t>(local)] =
+            p->init_std * PhiloxNormal(seed, stream, static_cast<uint64_t>(global));
       });
     }
     Upload(values, p->master, device);

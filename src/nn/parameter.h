@@ -1,8 +1,9 @@
 // File: src/nn/parameter.h
 //
-// What a module owns. Modules declare parameters and buffers when they are built; memory is given to all of them at once
-// afterwards (AllocateParameters), so that every byte is planned. The list is the single truth that the optimizer, ZeRO,
-// checkpoints, HF import/export, clipping and replica checks walk (model/registry.h).
+// What a module owns. Modules declare parameters and buffers when they are built; memory is given to all of
+// them at once afterwards (AllocateParameters), so that every byte is planned. The list is the single truth
+// that the optimizer, ZeRO, checkpoints, HF import/export, clipping and replica checks walk
+// (model/registry.h).
 #pragma once
 
 #include <memory>
@@ -22,20 +23,21 @@ enum class DecayClass : uint8_t { kMatrix, kNorm, kEmbedding };
 enum class InitKind : uint8_t { kNormal, kOnes };
 
 struct Parameter {
-  std::string name;              // global and unique; Hugging Face's name where one tensor is one tensor there
-  ShardSpec spec;                // global shape and the box that this rank computes with
+  std::string name;  // global and unique; Hugging Face's name where one tensor is one tensor there
+  ShardSpec spec;    // global shape and the box that this rank computes with
   ParameterGroup group = ParameterGroup::kDense;
   DecayClass decay = DecayClass::kMatrix;
   InitKind init = InitKind::kNormal;
   double init_std = 0;
-  bool value_in_accum = false;   // the router: computed with in the accumulator type
-  Tensor value;                  // compute type (accumulator type if value_in_accum)
-  Tensor master;                 // F32 (F64 in fp64 mode); the same memory as value when the types are equal
-  Tensor grad;                   // main gradient: F32 (F64 in fp64 mode)
-  bool fresh = true;             // no gradient written in this step yet
+  bool value_in_accum = false;  // the router: computed with in the accumulator type
+  Tensor value;                 // compute type (accumulator type if value_in_accum)
+  Tensor master;                // F32 (F64 in fp64 mode); the same memory as value when the types are equal
+  Tensor grad;                  // main gradient: F32 (F64 in fp64 mode)
+  bool fresh = true;            // no gradient written in this step yet
 
-  // 0 for the first contribution of a step, 1 afterwards: the beta of whatever writes the gradient, so that no gradient
-  // is cleared by a pass of its own. Host state only: the order of writers is the same in every step.
+  // 0 for the first contribution of a step, 1 afterwards: the beta of whatever writes the gradient, so that
+  // no gradient is cleared by a pass of its own. Host state only: the order of writers is the same in every
+  // step.
   double TakeGradBeta() {
     const double beta = fresh ? 0 : 1;
     fresh = false;
@@ -48,20 +50,24 @@ struct Buffer {
   std::string name;
   ShardSpec spec;
   DType dtype = DType::kF32;
-  Tensor value;                  // zero at the start of a fresh run
+  Tensor value;  // zero at the start of a fresh run
 };
 
 class ParameterList {
  public:
-  Parameter* Add(const std::string& name, const Shape& global_shape, DecayClass decay, InitKind init, double init_std);
+  Parameter* Add(const std::string& name, const Shape& global_shape, DecayClass decay, InitKind init,
+                 double init_std);
   // An expert tensor [E, ...] of which this rank owns experts [begin, begin + count).
-  Parameter* AddExpert(const std::string& name, const Shape& global_shape, int64_t begin, int64_t count, double init_std);
+  Parameter* AddExpert(const std::string& name, const Shape& global_shape, int64_t begin, int64_t count,
+                       double init_std);
   Buffer* AddBuffer(const std::string& name, const Shape& shape, DType dtype);
 
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   const std::vector<std::unique_ptr<Buffer>>& buffers() const { return buffers_; }
   Parameter* Find(const std::string& name) const;  // null if absent
-  void BeginStep() { for (auto& p : parameters_) p->fresh = true; }
+  void BeginStep() {
+    for (auto& p : parameters_) p->fresh = true;
+  }
 
  private:
   std::vector<std::unique_ptr<Parameter>> parameters_;
@@ -73,11 +79,12 @@ struct ComputeTypes {
   DType accum = DType::kF32;    // main gradients, masters, router, statistics
 };
 
-// Gives every parameter and buffer its memory: values and buffers from `weights`, gradients from `grads` (null: none,
-// evaluation only).
+// Gives every parameter and buffer its memory: values and buffers from `weights`, gradients from `grads`
+// (null: none, evaluation only).
 void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& weights, Arena* grads);
 
-// Fills masters (and values) by Philox from (seed, parameter name, global element index): independent of the layout.
+// Fills masters (and values) by Philox from (seed, parameter name, global element index): independent of the
+// layout.
 void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& device);
 
 }  // namespace yardmaster

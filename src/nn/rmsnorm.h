@@ -1,7 +1,7 @@
 // File: src/nn/rmsnorm.h
 //
-// RMSNorm (ops/rmsnorm.h): y = x * rstd * w. The weight's gradient needs the same pass over dy and x as dx, and is 1/D of
-// a matrix: BackwardInput makes both, and there is no BackwardWeight.
+// RMSNorm (ops/rmsnorm.h): y = x * rstd * w. The weight's gradient needs the same pass over dy and x as dx,
+// and is 1/D of a matrix: BackwardInput makes both, and there is no BackwardWeight.
 #pragma once
 
 #include <string>
@@ -24,8 +24,8 @@ class RmsNorm {
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, RmsNormSaved& saved) const;
   // dx = rstd * (g - n * mean(g n)) + dresidual with g = dy * w, n = x * rstd;  dw = sum_t dy * n.
   // dresidual [T, D]: the gradient that passes the norm by on the residual stream; undefined: none.
-  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, const RmsNormSaved& saved,
-                     const Tensor& dresidual = {}) const;
+  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx,
+                     const RmsNormSaved& saved, const Tensor& dresidual = {}) const;
 
  private:
   Parameter* w_ = nullptr;  // [D]

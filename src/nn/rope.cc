@@ -22,7 +22,8 @@ std::vector<double> RopeFrequencies(const ModelConfig& config) {
   const int64_t P = config.qk_rope_head_dim;
   std::vector<double> freq(static_cast<size_t>(P / 2));
   for (int64_t i = 0; i < P / 2; ++i) {
-    freq[static_cast<size_t>(i)] = std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(P));
+    freq[static_cast<size_t>(i)] =
+        std::pow(config.rope_theta, -2.0 * static_cast<double>(i) / static_cast<double>(P));
   }
   if (!config.rope_scaling) return freq;
   const RopeScaling& s = *config.rope_scaling;

@@ -6,15 +6,17 @@ namespace yardmaster {
 
 Mesh::Mesh(int64_t world, int64_t pp, int64_t ep) : world_(world), pp_(pp), ep_(ep) {
   if (world < 1 || pp < 1 || ep < 1) {
-    throw ConfigError(StrCat("a layout needs at least one rank each way, not world ", world, ", pp ", pp, ", ep ", ep));
+    throw ConfigError(
+        StrCat("a layout needs at least one rank each way, not world ", world, ", pp ", pp, ", ep ", ep));
   }
   if (world % pp != 0) {
     throw ConfigError(StrCat("parallel.pp = ", pp, " does not divide the ", world, " ranks"), "",
                       "start a multiple of pp ranks, or change parallel.pp");
   }
   if (dp() % ep != 0) {
-    throw ConfigError(StrCat("parallel.ep = ", ep, " does not divide dp = ", dp(), " (", world, " ranks / pp ", pp, ")"), "",
-                      "ep groups split the data-parallel ranks: choose a divisor of dp");
+    throw ConfigError(
+        StrCat("parallel.ep = ", ep, " does not divide dp = ", dp(), " (", world, " ranks / pp ", pp, ")"),
+        "", "ep groups split the data-parallel ranks: choose a divisor of dp");
   }
 }
 

@@ -1,8 +1,9 @@
 // File: src/parallel/mesh.h
 //
 // Which rank does what: world = dp x pp, ep divides dp, edp = dp / ep. Pure integers.
-//   rank = pp_index * dp + dp_index           pipeline stages are blocks of ranks: their traffic is the lightest
-//   dp_index = edp_index * ep + ep_index      an expert-parallel group is `ep` consecutive ranks: its traffic is the heaviest
+//   rank = pp_index * dp + dp_index           pipeline stages are blocks of ranks: their traffic is the
+//   lightest dp_index = edp_index * ep + ep_index      an expert-parallel group is `ep` consecutive ranks:
+//   its traffic is the heaviest
 // A group is listed in ascending rank, the same on each of its members; reductions go in that order.
 #pragma once
 

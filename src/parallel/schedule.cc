@@ -26,22 +26,26 @@ int64_t MaxInFlight(const std::vector<Task>& tasks, int64_t stage) {
 }
 
 std::string ScheduleProblem(const std::vector<Task>& tasks, int64_t stages, int64_t micro_batches) {
-  // done[m]: passes of micro-batch m so far. Its n-th pass must be forward on stage n, or backward on stage 2 stages - 1 - n.
+  // done[m]: passes of micro-batch m so far. Its n-th pass must be forward on stage n, or backward on stage 2
+  // stages - 1 - n.
   std::vector<int64_t> done(static_cast<size_t>(std::max<int64_t>(micro_batches, 0)), 0);
   for (size_t i = 0; i < tasks.size(); ++i) {
     const Task& t = tasks[i];
-    if (t.micro_batch < 0 || t.micro_batch >= micro_batches) return StrCat("task ", i, ": no micro-batch ", t.micro_batch);
+    if (t.micro_batch < 0 || t.micro_batch >= micro_batches)
+      return StrCat("task ", i, ": no micro-batch ", t.micro_batch);
     int64_t& n = done[static_cast<size_t>(t.micro_batch)];
     const bool forward = n < stages;
-    const Task expected{forward ? Pass::kForward : Pass::kBackward, forward ? n : 2 * stages - 1 - n, t.micro_batch};
+    const Task expected{forward ? Pass::kForward : Pass::kBackward, forward ? n : 2 * stages - 1 - n,
+                        t.micro_batch};
     if (n == 2 * stages || !(t == expected)) {
-      return StrCat("task ", i, ": ", t.pass == Pass::kForward ? "forward" : "backward", " of micro-batch ", t.micro_batch,
-                    " on stage ", t.stage, " is out of order");
+      return StrCat("task ", i, ": ", t.pass == Pass::kForward ? "forward" : "backward", " of micro-batch ",
+                    t.micro_batch, " on stage ", t.stage, " is out of order");
     }
     ++n;
   }
   for (size_t m = 0; m < done.size(); ++m) {
-    if (done[m] != 2 * stages) return StrCat("micro-batch ", m, " has ", done[m], " of ", 2 * stages, " passes");
+    if (done[m] != 2 * stages)
+      return StrCat("micro-batch ", m, " has ", done[m], " of ", 2 * stages, " passes");
   }
   return "";
 }

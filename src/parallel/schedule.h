@@ -1,7 +1,7 @@
 // File: src/parallel/schedule.h
 //
-// The pipeline schedule as data: which pass of which micro-batch runs next on a stage. The model walks the phases of a
-// pass (model/block.h); whoever runs a step walks this list and decides nothing itself.
+// The pipeline schedule as data: which pass of which micro-batch runs next on a stage. The model walks the
+// phases of a pass (model/block.h); whoever runs a step walks this list and decides nothing itself.
 #pragma once
 
 #include <cstdint>
@@ -22,15 +22,16 @@ struct Task {
   bool operator==(const Task&) const = default;
 };
 
-// One stage: each micro-batch forward and at once backward (F0 B0 F1 B1 ...), so that one is in flight at a time and
-// gradients are summed in the order of the micro-batches.
+// One stage: each micro-batch forward and at once backward (F0 B0 F1 B1 ...), so that one is in flight at a
+// time and gradients are summed in the order of the micro-batches.
 std::vector<Task> OneStageSchedule(int64_t micro_batches);
 
-// Micro-batches of `stage` between their forward and their backward, at most: the arenas of saved tensors that it needs.
+// Micro-batches of `stage` between their forward and their backward, at most: the arenas of saved tensors
+// that it needs.
 int64_t MaxInFlight(const std::vector<Task>& tasks, int64_t stage);
 
-// Empty, or what is wrong: every micro-batch must pass forward, then backward, once each, on each of `stages`; forwards
-// of a micro-batch go up the stages and backwards down.
+// Empty, or what is wrong: every micro-batch must pass forward, then backward, once each, on each of
+// `stages`; forwards of a micro-batch go up the stages and backwards down.
 std::string ScheduleProblem(const std::vector<Task>& tasks, int64_t stages, int64_t micro_batches);
 
 }  // namespace yardmaster

@@ -17,27 +17,32 @@ namespace {
 
 ComputeTypes TypesOf(const ParityOptions& options) {
   if (options.device != "cpu") {
-    throw ConfigError(StrCat("parity cannot run on the device ", options.device, " in this build"), "--device", "use --device cpu");
+    throw ConfigError(StrCat("parity cannot run on the device ", options.device, " in this build"),
+                      "--device", "use --device cpu");
   }
   if (options.precision == "fp32") return {DType::kF32, DType::kF32};
   if (options.precision == "fp64") return {DType::kF64, DType::kF64};
-  throw ConfigError(StrCat("the cpu device does not compute in ", options.precision), "--precision", "use fp32 or fp64");
+  throw ConfigError(StrCat("the cpu device does not compute in ", options.precision), "--precision",
+                    "use fp32 or fp64");
 }
 
 std::vector<int32_t> Ints(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
   if (!file.Has(name)) throw DataError(StrCat(name, " is missing"), file.path());
   const Tensor t = file.Get(name);
   if (t.dtype() != DType::kI32 || !(t.shape() == shape)) {
-    throw DataError(StrCat(name, " is ", DTypeName(t.dtype()), " ", t.shape(), ", expected I32 ", shape), file.path());
+    throw DataError(StrCat(name, " is ", DTypeName(t.dtype()), " ", t.shape(), ", expected I32 ", shape),
+                    file.path());
   }
   const int32_t* p = t.as<int32_t>();
   return {p, p + t.elements()};
 }
 
-void CheckRange(const std::vector<int32_t>& values, int64_t low, int64_t end, const std::string& name, const std::string& path) {
+void CheckRange(const std::vector<int32_t>& values, int64_t low, int64_t end, const std::string& name,
+                const std::string& path) {
   for (size_t i = 0; i < values.size(); ++i) {
     if (values[i] < low || values[i] >= end) {
-      throw DataError(StrCat(name, " holds ", values[i], " at ", i, ", outside [", low, ", ", end, ")"), path);
+      throw DataError(StrCat(name, " holds ", values[i], " at ", i, ", outside [", low, ", ", end, ")"),
+                      path);
     }
   }
 }
@@ -54,7 +59,7 @@ class Results {
     device.CopyToHost(Add(name, x.dtype(), shape).data(), x.data(), static_cast<size_t>(x.bytes()));
   }
   void Adopt(const std::string& name, HostTensor tensor) {
-      owned_.push_back(std::move(tensor));
+    owned_.push_back(std::move(tensor));
     list_.push_back({name, owned_.back().view()});
   }
   const std::vector<NamedTensor>& list() const { return list_; }
@@ -67,7 +72,8 @@ class Results {
 // torch.optim.AdamW on one batch, as the reference ran it: the same decay on every parameter.
 class AdamWRun {
  public:
-  AdamWRun(const Registry& registry, ComputeTypes types, Device& device) : device_(device), memory_("optimizer", &device) {
+  AdamWRun(const Registry& registry, ComputeTypes types, Device& device)
+      : device_(device), memory_("optimizer", &device) {
     Layout(registry, types);
     memory_.Release(0);
     memory_.Commit(memory_.high_water());
@@ -79,15 +85,21 @@ class AdamWRun {
   }
 
   // After a backward: judges, updates, and returns loss and gradient norm before it.
-  StepState Step(const Context& ctx, const Registry& registry, const Tensor& loss_sum, double loss_scale, int64_t tokens) {
+  StepState Step(const Context& ctx, const Registry& registry, const Tensor& loss_sum, double loss_scale,
+                 int64_t tokens) {
     int64_t at = 0;
     for (const auto& p : registry.parameters()) {
       const int64_t n = NumNormChunks(p->grad.shape());
       SumSquares(ctx.stream, p->grad, partials_.Slice(at, at + n));
       at += n;
     }
-    JudgeStep(ctx.stream, {.partials = partials_, .loss_sum = loss_sum, .loss_scale = loss_scale, .clip_norm = 1.0,
-                           .learning_rate = lr_, .bias_speed = bias_speed_, .state = state_});
+    JudgeStep(ctx.stream, {.partials = partials_,
+                           .loss_sum = loss_sum,
+                           .loss_scale = loss_scale,
+                           .clip_norm = 1.0,
+                           .learning_rate = lr_,
+                           .bias_speed = bias_speed_,
+                           .state = state_});
     AdamWMulti(ctx.stream, tensors_, {.beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8}, state_);
     FinishStep(ctx.stream, tokens, state_);
     StepState state;
@@ -100,9 +112,12 @@ class AdamWRun {
     tensors_.clear();
     int64_t chunks = 0;
     for (const auto& p : registry.parameters()) {
-      AdamWTensor t{.master = p->master, .weight = {}, .grad = p->grad,
+      AdamWTensor t{.master = p->master,
+                    .weight = {},
+                    .grad = p->grad,
                     .m = memory_.Allocate("m", types.accum, p->master.shape()),
-                    .v = memory_.Allocate("v", types.accum, p->master.shape()), .weight_decay = 0.1};
+                    .v = memory_.Allocate("v", types.accum, p->master.shape()),
+                    .weight_decay = 0.1};
       if (p->value.data() != p->master.data()) t.weight = p->value;
       if (t.m.data() != nullptr) {
         const HostTensor zeros(types.accum, t.m.shape());
@@ -134,7 +149,8 @@ class AdamWRun {
 
 // routing.<layer> of another file, as device tensors by layer.
 struct ForcedRouting {
-  ForcedRouting(const std::string& path, const ModelConfig& c, int64_t T, Device& device) : memory("forced routing", &device) {
+  ForcedRouting(const std::string& path, const ModelConfig& c, int64_t T, Device& device)
+      : memory("forced routing", &device) {
     const SafetensorsFile file(path, ExitCode::kData);
     const Shape shape{T, c.num_experts_per_tok};
     for (const bool commit : {false, true}) {
@@ -175,7 +191,8 @@ int RunParity(const ParityOptions& options) {
   }
   const Shape batch = expected.Get("tokens").shape();
   const int64_t B = batch[0], S = batch[1], T = B * S;
-  const std::vector<int32_t> tokens = Ints(expected, "tokens", batch), targets = Ints(expected, "targets", batch);
+  const std::vector<int32_t> tokens = Ints(expected, "tokens", batch),
+                             targets = Ints(expected, "targets", batch);
   CheckRange(tokens, 0, config.vocab_size, "tokens", expected_path);
   CheckRange(targets, -1, config.vocab_size, "targets", expected_path);
 
@@ -188,7 +205,8 @@ int RunParity(const ParityOptions& options) {
     forced.emplace(options.route_from, config, T, *device);
     run.micro_batch().forced_routing = &forced->by_layer;
   }
-  LogInfo(StrCat("parity of ", options.hf_dir, ": ", B, " x ", S, " tokens, ", options.precision, " on ", device->description()));
+  LogInfo(StrCat("parity of ", options.hf_dir, ": ", B, " x ", S, " tokens, ", options.precision, " on ",
+                 device->description()));
 
   Results results;
   ForwardTaps taps;
@@ -213,12 +231,14 @@ int RunParity(const ParityOptions& options) {
   const Tensor norms = results.Add("adamw.grad_norm", DType::kF64, {options.steps});
   AdamWRun adamw(run.registry(), types, *device);
   for (int64_t step = 0; step < options.steps; ++step) {
-    // The file's routing is that of the first weights; afterwards the reference routed anew, and so does this run.
+    // The file's routing is that of the first weights; afterwards the reference routed anew, and so does this
+    // run.
     if (step > 0) run.micro_batch().forced_routing = nullptr;
     run.BeginStep();
     run.Forward();
     run.Backward();
-    const StepState state = adamw.Step(run.context(), run.registry(), run.accumulators().loss_sum, run.micro_batch().grad_scale, T);
+    const StepState state = adamw.Step(run.context(), run.registry(), run.accumulators().loss_sum,
+                                       run.micro_batch().grad_scale, T);
     losses.as<double>()[step] = state.loss;
     norms.as<double>()[step] = state.grad_norm;
   }

@@ -15,11 +15,31 @@ std::vector<double> Doubles(const Tensor& x) {
   for (size_t i = 0; i < out.size(); ++i) {
     const char* at = static_cast<const char*>(x.data()) + i * static_cast<size_t>(DTypeBytes(x.dtype()));
     switch (x.dtype()) {
-      case DType::kF32: { float v; std::memcpy(&v, at, 4); out[i] = v; break; }
+      case DType::kF32: {
+        float v;
+        std::memcpy(&v, at, 4);
+        out[i] = v;
+        break;
+      }
       case DType::kF64: std::memcpy(&out[i], at, 8); break;
-      case DType::kI32: { int32_t v; std::memcpy(&v, at, 4); out[i] = v; break; }
-      case DType::kI64: { int64_t v; std::memcpy(&v, at, 8); out[i] = static_cast<double>(v); break; }
-      case DType::kBF16: { BFloat16 v; std::memcpy(&v.bits, at, 2); out[i] = static_cast<float>(v); break; }
+      case DType::kI32: {
+        int32_t v;
+        std::memcpy(&v, at, 4);
+        out[i] = v;
+        break;
+      }
+      case DType::kI64: {
+        int64_t v;
+        std::memcpy(&v, at, 8);
+        out[i] = static_cast<double>(v);
+        break;
+      }
+      case DType::kBF16: {
+        BFloat16 v;
+        std::memcpy(&v.bits, at, 2);
+        out[i] = static_cast<float>(v);
+        break;
+      }
       default: throw DataError(StrCat("a reference of ", DTypeName(x.dtype()), " cannot be compared"));
     }
   }
@@ -46,12 +66,14 @@ std::vector<double> Minus(const std::vector<double>& a, const std::vector<double
 
 double Ratio(double a, double b) { return a == 0 ? 0 : a / b; }  // 0 / 0: equal
 
-bool StartsWith(const std::string& text, const std::string& prefix) { return text.compare(0, prefix.size(), prefix) == 0; }
+bool StartsWith(const std::string& text, const std::string& prefix) {
+  return text.compare(0, prefix.size(), prefix) == 0;
+}
 
 class Comparison {
  public:
-  Comparison(const std::vector<NamedTensor>& ours, const SafetensorsFile& expected, const SafetensorsFile* grads,
-             const ParityTolerances& tolerances)
+  Comparison(const std::vector<NamedTensor>& ours, const SafetensorsFile& expected,
+             const SafetensorsFile* grads, const ParityTolerances& tolerances)
       : expected_(expected), grads_(grads), tolerances_(tolerances) {
     for (const NamedTensor& t : ours) ours_[t.name] = t.tensor;
   }
@@ -67,7 +89,8 @@ class Comparison {
     Gradients();
     for (const std::string& name : expected_.names()) {
       const bool input = name == "tokens" || name == "targets";
-      if (!input && seen_.count(name) == 0) rows_.push_back({name, 0, -1, "in the reference, but not computed here", true});
+      if (!input && seen_.count(name) == 0)
+        rows_.push_back({name, 0, -1, "in the reference, but not computed here", true});
     }
     return rows_;
   }
@@ -78,7 +101,8 @@ class Comparison {
   }
 
   // Both sides' values, or false with a row that says what is missing.
-  bool Pair(const std::string& name, std::vector<double>* ours, std::vector<double>* theirs, bool any_length = false) {
+  bool Pair(const std::string& name, std::vector<double>* ours, std::vector<double>* theirs,
+            bool any_length = false) {
     seen_.insert(name);
     const auto at = ours_.find(name);
     if (!expected_.Has(name) || at == ours_.end()) {
@@ -91,7 +115,9 @@ class Comparison {
       const size_t n = std::min(ours->size(), theirs->size());
       ours->resize(n), theirs->resize(n);
     } else if (!(at->second.shape() == expected_.Get(name).shape())) {
-      rows_.push_back({name, 0, -1, StrCat("shape ", at->second.shape(), ", reference ", expected_.Get(name).shape()), true});
+      rows_.push_back({name, 0, -1,
+                       StrCat("shape ", at->second.shape(), ", reference ", expected_.Get(name).shape()),
+                       true});
       return false;
     }
     return true;
@@ -100,12 +126,14 @@ class Comparison {
   void Loss() {
     std::vector<double> a, b;
     if (!Pair("loss", &a, &b)) return;
-    Add("loss", Ratio(Largest(Minus(a, b)), Largest(b)), tolerances_.loss, StrFormat("%.9g, reference %.9g", a[0], b[0]));
+    Add("loss", Ratio(Largest(Minus(a, b)), Largest(b)), tolerances_.loss,
+        StrFormat("%.9g, reference %.9g", a[0], b[0]));
   }
 
   void RelativeToLargest(const std::string& name, double tolerance) {
     std::vector<double> a, b;
-    if (Pair(name, &a, &b)) Add(name, Ratio(Largest(Minus(a, b)), Largest(b)), tolerance, StrFormat("largest %.4g", Largest(b)));
+    if (Pair(name, &a, &b))
+      Add(name, Ratio(Largest(Minus(a, b)), Largest(b)), tolerance, StrFormat("largest %.4g", Largest(b)));
   }
 
   void Routing() {
@@ -123,12 +151,14 @@ class Comparison {
     std::vector<double> a, b;
     if (!Pair("adamw.loss", &a, &b, /*any_length=*/true)) return;
     double worst = 0;
-    for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
+    for (size_t i = 0; i < a.size(); ++i)
+      worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
     for (const double v : a) worst = std::isfinite(v) ? worst : std::numeric_limits<double>::quiet_NaN();
     Add("adamw.loss", worst, tolerances_.adamw_loss, StrCat("worst of ", a.size(), " steps"));
     if (!Pair("adamw.grad_norm", &a, &b, /*any_length=*/true)) return;
     worst = 0;
-    for (size_t i = 0; i < a.size(); ++i) worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
+    for (size_t i = 0; i < a.size(); ++i)
+      worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
     Add("adamw.grad_norm", worst, -1, StrCat("worst of ", a.size(), " steps"));
   }
 
@@ -151,7 +181,8 @@ class Comparison {
       const double norm = Norm(b), difference = Norm(Minus(a, b)) / std::max(norm, floor);
       const double tolerance = tolerances_.gradients;
       rows.push_back({"grad." + name, floor > 0 ? difference : Norm(a), tolerance,
-                      norm < floor ? StrFormat("norm %.3g, below the floor %.3g", norm, floor) : StrFormat("norm %.3g", norm),
+                      norm < floor ? StrFormat("norm %.3g, below the floor %.3g", norm, floor)
+                                   : StrFormat("norm %.3g", norm),
                       !(difference <= tolerance)});
     }
     for (const auto& [name, tensor] : ours_) {
@@ -191,9 +222,11 @@ std::string ParityTable(const std::vector<ParityRow>& rows) {
     failed += r.failed;
     const std::string tolerance = r.tolerance < 0 ? "-" : StrFormat("%.0e", r.tolerance);
     const char* verdict = r.failed ? "FAIL" : r.tolerance < 0 ? "" : "ok";
-    table += StrFormat("%-*s  %10.3e  %9s  %-4s  %s\n", w, r.what.c_str(), r.difference, tolerance.c_str(), verdict, r.note.c_str());
+    table += StrFormat("%-*s  %10.3e  %9s  %-4s  %s\n", w, r.what.c_str(), r.difference, tolerance.c_str(),
+                       verdict, r.note.c_str());
   }
-  return table + (failed == 0 ? "parity: PASS" : StrCat("parity: FAIL, ", failed, " of ", rows.size(), " rows"));
+  return table +
+         (failed == 0 ? "parity: PASS" : StrCat("parity: FAIL, ", failed, " of ", rows.size(), " rows"));
 }
 
 }  // namespace yardmaster

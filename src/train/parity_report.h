@@ -12,19 +12,19 @@ namespace yardmaster {
 
 // Each with the reason why it is not zero: float32 sums in another order.
 struct ParityTolerances {
-  double logits = 1e-5;     // largest difference over the largest logit
-  double loss = 1e-5;       // relative
-  double gradients = 1e-4;  // L2 of the difference over L2 of the reference
-  double adamw_loss = 1e-4; // relative, each step: differences grow with the steps
-  // A gradient below this part of the L2 norm of all gradients counts as that large: where the reference is zero
-  // (an expert without tokens) or rounding, a relative difference means nothing.
+  double logits = 1e-5;      // largest difference over the largest logit
+  double loss = 1e-5;        // relative
+  double gradients = 1e-4;   // L2 of the difference over L2 of the reference
+  double adamw_loss = 1e-4;  // relative, each step: differences grow with the steps
+  // A gradient below this part of the L2 norm of all gradients counts as that large: where the reference is
+  // zero (an expert without tokens) or rounding, a relative difference means nothing.
   double gradient_floor = 1e-6;
 };
 
 struct ParityRow {
   std::string what;
   double difference = 0;
-  double tolerance = -1;    // below 0: shown only
+  double tolerance = -1;  // below 0: shown only
   std::string note;
   bool failed = false;
 };

@@ -5,6 +5,7 @@
 
 #include "src/base/strings.h"
 #include "src/comm/ep/local_dispatcher.h"
+#include "src/comm/ep/mpi_dispatcher.h"
 #include "src/config/validate.h"
 
 namespace yardmaster {
@@ -57,7 +58,19 @@ Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
     dp_ = world->Group(mesh_.DpGroup(rank), "dp");
     edp_ = world->Group(mesh_.EdpGroup(rank), "edp");
   }
-  dispatcher_ = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+  if (mesh_.ep() == 1) {
+    dispatcher_ = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+    return;
+  }
+  ep_ = world->Group(mesh_.EpGroup(world->rank()), "ep");
+  MpiDispatcherOptions ep;
+  ep.num_experts = config.model.n_routed_experts;
+  ep.top_k = config.model.num_experts_per_tok;
+  ep.ep = static_cast<int>(mesh_.ep());
+  ep.ep_index = ep_->rank();
+  ep.ragged_buffer_factor = config.ep.ragged_buffer_factor;
+  ep.mode = config.ep.mode == "deduplicated" ? DispatchMode::kDeduplicated : DispatchMode::kExpanded;
+  dispatcher_ = std::make_unique<MpiDispatcher>(ep, ep_.get());
 }
 
 }  // namespace yardmaster

@@ -41,7 +41,8 @@ class Runtime {
   std::unique_ptr<Device> device_;
   std::string device_reason_;
   std::unique_ptr<Agreement> agreement_;
-  std::unique_ptr<Communicator> stage_, dp_, ep_, edp_;
+  std::unique_ptr<Communicator> stage_, dp_, edp_;
+  std::unique_ptr<MpiCommunicator> ep_;  // null without expert parallelism
   std::unique_ptr<Dispatcher> dispatcher_;
 };
 

@@ -115,7 +115,7 @@ TEST_CASE("layouts") {
 TEST_CASE("what this version cannot run is named") {
   CHECK(UnsupportedFeatures(With({})).empty());
   CHECK(UnsupportedFeatures(With({"runtime.device=cpu"})).empty());
-  for (const char* override_ : {"parallel.pp=2", "parallel.ep=2", "model.num_nextn_predict_layers=1",
+  for (const char* override_ : {"parallel.pp=2", "model.num_nextn_predict_layers=1",
                                 "runtime.device=cuda", "ep.ragged_buffer_factor=2"}) {
     const std::vector<std::string> found = UnsupportedFeatures(With({override_}));
     const std::string key = std::string(override_).substr(0, std::string(override_).find('='));

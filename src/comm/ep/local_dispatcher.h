@@ -1,7 +1,7 @@
 // File: src/comm/ep/local_dispatcher.h
 //
-// One rank is a world of one: dispatch is a permutation to expert-major rows, combine its adjoint, and the window holds
-// every pair (R = T * K), so that overflow cannot happen.
+// One rank is a world of one: dispatch is a permutation to expert-major rows, combine its adjoint, and the
+// window holds every pair (R = T * K), so that overflow cannot happen.
 #pragma once
 
 #include "src/comm/ep/dispatcher.h"
@@ -17,12 +17,13 @@ class LocalDispatcher : public Dispatcher {
   int64_t local_experts() const override { return num_experts_; }
   int64_t expert_begin() const override { return 0; }
 
-  void Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow, RoutingHandle* handle, Arena& saved,
-            Arena& work) override;
+  void Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow, RoutingHandle* handle,
+            Arena& saved, Arena& work) override;
   void Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
                 const Tensor& x_RD, const Tensor& w_R, Arena& work) override;
   void Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD, const Tensor& residual,
-               const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R, const Tensor& dw_TK, Arena& work) override;
+               const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R, const Tensor& dw_TK,
+               Arena& work) override;
 
  private:
   int64_t num_experts_;

@@ -11,14 +11,14 @@ Tensor NumRows(const Tensor& offsets) { return offsets.Slice(offsets.dim(0) - 1,
 
 }  // namespace
 
-GroupedExperts::GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D, int64_t F,
-                               int64_t begin, int64_t count, double init_std)
+GroupedExperts::GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D,
+                               int64_t F, int64_t begin, int64_t count, double init_std)
     : F_(F),
       w1_(list.AddExpert(prefix + ".gate_up_proj", {E, 2 * F, D}, begin, count, init_std)),
       w2_(list.AddExpert(prefix + ".down_proj", {E, D, F}, begin, count, init_std)) {}
 
-void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w, const Tensor& offsets,
-                          ExpertsSaved& saved) const {
+void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w,
+                          const Tensor& offsets, ExpertsSaved& saved) const {
   saved.x = x;
   saved.w = w;
   saved.offsets = offsets;
@@ -29,12 +29,13 @@ void GroupedExperts::Forward(Context& ctx, MicroBatch& /*mb*/, const Tensor& y, 
   ArenaScope scope(ctx.work);
   const Tensor act = ctx.work.Allocate("experts/act", ctx.types.compute, {saved.x.dim(0), F_});
   GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up);
-  SwigluForward(ctx.stream, {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
+  SwigluForward(ctx.stream,
+                {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
   GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, y);
 }
 
-void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw, const Tensor& dx,
-                                   ExpertsSaved& saved) const {
+void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw,
+                                   const Tensor& dx, ExpertsSaved& saved) const {
   const int64_t R = dy.dim(0);
   saved.dy = dy;
   saved.act = mb.saved->Allocate("experts/act", ctx.types.compute, {R, F_});
@@ -42,14 +43,20 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
   ArenaScope scope(ctx.work);
   const Tensor dact = ctx.work.Allocate("experts/dact", ctx.types.compute, {R, F_});
   GroupedGemmBackwardInput(ctx.stream, dy, w2_->value, saved.offsets, dact);
-  SwigluBackward(ctx.stream, {.dact = dact, .gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets),
-                              .dgate_up = saved.dgate_up, .dw = dw, .act = saved.act});
+  SwigluBackward(ctx.stream, {.dact = dact,
+                              .gate_up = saved.gate_up,
+                              .w = saved.w,
+                              .num_rows = NumRows(saved.offsets),
+                              .dgate_up = saved.dgate_up,
+                              .dw = dw,
+                              .act = saved.act});
   GroupedGemmBackwardInput(ctx.stream, saved.dgate_up, w1_->value, saved.offsets, dx);
 }
 
 void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved) const {
   GroupedGemmBackwardWeight(ctx.stream, saved.dy, saved.act, saved.offsets, w2_->TakeGradBeta(), w2_->grad);
-  GroupedGemmBackwardWeight(ctx.stream, saved.dgate_up, saved.x, saved.offsets, w1_->TakeGradBeta(), w1_->grad);
+  GroupedGemmBackwardWeight(ctx.stream, saved.dgate_up, saved.x, saved.offsets, w1_->TakeGradBeta(),
+                            w1_->grad);
 }
 
 }  // namespace yardmaster

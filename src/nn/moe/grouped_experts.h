@@ -2,8 +2,8 @@
 //
 // The experts of this rank on ragged, expert-major rows (ops/grouped_gemm.h): for the rows of expert l
 //   y_R = down_l(w_R * silu(gate_l(x_R)) * up_l(x_R))
-// The router's weight goes in before the down projection, so that combine is a plain sum (ops/swiglu.h). Rows at and
-// beyond offsets[L] are never touched.
+// The router's weight goes in before the down projection, so that combine is a plain sum (ops/swiglu.h). Rows
+// at and beyond offsets[L] are never touched.
 #pragma once
 
 #include <string>
@@ -13,10 +13,10 @@
 namespace yardmaster {
 
 struct ExpertsSaved {
-  Tensor x;         // [R, D], the caller's
-  Tensor w;         // [R], the caller's, accumulator type
-  Tensor offsets;   // int64 [L + 1]
-  Tensor gate_up;   // [R, 2F]
+  Tensor x;        // [R, D], the caller's
+  Tensor w;        // [R], the caller's, accumulator type
+  Tensor offsets;  // int64 [L + 1]
+  Tensor gate_up;  // [R, 2F]
   // Left by BackwardInput for BackwardWeight.
   Tensor dy;        // [R, D], the caller's
   Tensor act;       // [R, F], weighted
@@ -25,13 +25,14 @@ struct ExpertsSaved {
 
 class GroupedExperts {
  public:
-  // Parameters `prefix`.gate_up_proj [E, 2F, D] (gate first) and `prefix`.down_proj [E, D, F]; this rank owns experts
-  // [begin, begin + count).
-  GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D, int64_t F, int64_t begin,
-                 int64_t count, double init_std);
+  // Parameters `prefix`.gate_up_proj [E, 2F, D] (gate first) and `prefix`.down_proj [E, D, F]; this rank owns
+  // experts [begin, begin + count).
+  GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D, int64_t F,
+                 int64_t begin, int64_t count, double init_std);
 
   // Allocates what backward needs, before the caller's window for y, which goes back to mb.saved earlier.
-  void Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w, const Tensor& offsets, ExpertsSaved& saved) const;
+  void Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w, const Tensor& offsets,
+            ExpertsSaved& saved) const;
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& y, ExpertsSaved& saved) const;
   // dact = dy W2_l;  dgate_up and dw by ops/swiglu.h;  dx = dgate_up W1_l.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw, const Tensor& dx,

@@ -4,15 +4,16 @@
 
 namespace yardmaster {
 
-MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& c, DType accum, Dispatcher* dispatcher)
+MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& c, DType accum,
+                   Dispatcher* dispatcher)
     : router_(list, prefix + ".gate", c, accum),
       experts_(list, prefix + ".experts", c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
                dispatcher->expert_begin(), dispatcher->local_experts(), c.initializer_range),
       has_shared_(c.n_shared_experts > 0),
       dispatcher_(dispatcher) {
   if (has_shared_) {
-    shared_ = Mlp(list, prefix + ".shared_experts", c.hidden_size, c.n_shared_experts * c.moe_intermediate_size,
-                  c.initializer_range);
+    shared_ = Mlp(list, prefix + ".shared_experts", c.hidden_size,
+                  c.n_shared_experts * c.moe_intermediate_size, c.initializer_range);
   }
 }
 
@@ -33,7 +34,7 @@ void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) co
   router_.BackwardWeight(ctx, mb, s.router);
 }
 
-// ---- dispatch: x_TD, w_TK -> x_RD, w_R; its adjoint is combine: dx_TD[t] = shared^T + sum over t's rows of dx_RD ----
+// ---- dispatch: x_TD, w_TK -> x_RD, w_R. Adjoint, a combine: dx_TD[t] = shared^T + sum of t's rows of dx_RD ----
 
 void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
@@ -47,8 +48,8 @@ void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const
   s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
   s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
   if (has_shared_) shared_.BackwardInput(ctx, mb, s.dy, s.dx, s.shared);
-  dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{}, /*addend=*/has_shared_ ? s.dx : Tensor(), s.dx, s.dw_R,
-                       s.dw_TK, ctx.work);
+  dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{},
+                       /*addend=*/has_shared_ ? s.dx : Tensor(), s.dx, s.dw_R, s.dw_TK, ctx.work);
 }
 
 void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
@@ -74,11 +75,13 @@ void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) 
   experts_.BackwardWeight(ctx, mb, s.experts);
 }
 
-// ---- combine: y_TD[t] = residual + shared + sum over t's rows of y_RD; its adjoint is dispatch: dy_RD[r] = dy_TD[t] ----
+// ---- combine: y_TD[t] = residual + shared + sum of t's rows of y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t] ----
 
-void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y, MoeSaved& s) const {
+void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
+                              MoeSaved& s) const {
   if (!mb.zero_routed_experts) {
-    dispatcher_->Combine(ctx.stream, s.handle, s.y_RD, residual, /*addend=*/has_shared_ ? y : Tensor(), y, {}, {}, ctx.work);
+    dispatcher_->Combine(ctx.stream, s.handle, s.y_RD, residual, /*addend=*/has_shared_ ? y : Tensor(), y, {},
+                         {}, ctx.work);
   } else if (has_shared_) {
     Add(ctx.stream, residual, y, y);
   } else {

@@ -1,11 +1,12 @@
 // File: src/nn/moe/moe_layer.h
 //
-// A mixture-of-experts layer in phases, so that a schedule can put the communication of one micro-batch beside the
-// computation of another. Forward runs route, dispatch, experts, combine; backward runs the same phases in reverse, each
-// one the adjoint of its forward: Combine's backward is a dispatch, Dispatch's backward is a combine.
+// A mixture-of-experts layer in phases, so that a schedule can put the communication of one micro-batch
+// beside the computation of another. Forward runs route, dispatch, experts, combine; backward runs the same
+// phases in reverse, each one the adjoint of its forward: Combine's backward is a dispatch, Dispatch's
+// backward is a combine.
 //   y = residual + shared(x) + sum over the chosen experts k in ascending id of w_k * expert_k(x)
-// Windows (rows on their way between ranks) live on top of mb.saved from the phase that fills them to the one that reads
-// them. R = dispatcher->window_rows(T); rows beyond offsets[L] are never touched.
+// Windows (rows on their way between ranks) live on top of mb.saved from the phase that fills them to the one
+// that reads them. R = dispatcher->window_rows(T); rows beyond offsets[L] are never touched.
 #pragma once
 
 #include <string>
@@ -18,26 +19,27 @@
 namespace yardmaster {
 
 struct MoeSaved {
-  Tensor x;              // [T, D], the caller's: normalised input
+  Tensor x;  // [T, D], the caller's: normalised input
   RouterSaved router;
   RoutingHandle handle;
-  Tensor x_RD;           // [R, D], dispatched
-  Tensor w_R;            // [R], accumulator type
+  Tensor x_RD;  // [R, D], dispatched
+  Tensor w_R;   // [R], accumulator type
   ExpertsSaved experts;
   MlpSaved shared;
-  size_t window = 0;     // mark of mb.saved below y_RD
-  Tensor y_RD;           // [R, D], from experts to combine
+  size_t window = 0;  // mark of mb.saved below y_RD
+  Tensor y_RD;        // [R, D], from experts to combine
   // Backward.
-  Tensor dy;             // [T, D], the caller's
-  Tensor dy_RD;          // [R, D]
-  Tensor dx_RD, dw_R;    // [R, D]; [R]
-  Tensor dx;             // [T, D], from dispatch to route
-  Tensor dw_TK;          // [T, K], accumulator type
+  Tensor dy;           // [T, D], the caller's
+  Tensor dy_RD;        // [R, D]
+  Tensor dx_RD, dw_R;  // [R, D]; [R]
+  Tensor dx;           // [T, D], from dispatch to route
+  Tensor dw_TK;        // [T, K], accumulator type
 };
 
 class MoeLayer {
  public:
-  MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum, Dispatcher* dispatcher);
+  MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum,
+           Dispatcher* dispatcher);
   // This layer's index in MicroBatch::forced_routing, and its load of the step, int64 [E].
   void set_layer(int64_t layer) { layer_ = layer; }
   void set_counts(const Tensor& counts_E) { counts_ = counts_E; }
@@ -46,7 +48,8 @@ class MoeLayer {
   void RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;  // leaves the input's gradient in s.dx
   void RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
 
-  void DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const;  // shared(x) into y, meanwhile
+  void DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y,
+                       MoeSaved& s) const;  // shared(x) into y, meanwhile
   void DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
   void DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
 
@@ -54,7 +57,8 @@ class MoeLayer {
   void ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
   void ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
 
-  void CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y, MoeSaved& s) const;
+  void CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
+                      MoeSaved& s) const;
   void CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, MoeSaved& s) const;
 
   const Router& router() const { return router_; }

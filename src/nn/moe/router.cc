@@ -6,11 +6,15 @@
 namespace yardmaster {
 
 Router::Router(ParameterList& list, const std::string& prefix, const ModelConfig& c, DType accum)
-    : spec_{.num_experts = c.n_routed_experts, .top_k = c.num_experts_per_tok, .num_groups = c.n_group,
-            .topk_groups = c.topk_group, .score = RouterScore::kSigmoid, .normalise = c.norm_topk_prob,
+    : spec_{.num_experts = c.n_routed_experts,
+            .top_k = c.num_experts_per_tok,
+            .num_groups = c.n_group,
+            .topk_groups = c.topk_group,
+            .score = RouterScore::kSigmoid,
+            .normalise = c.norm_topk_prob,
             .scaling = c.routed_scaling_factor},
-      w_(list.Add(prefix + ".weight", {c.n_routed_experts, c.hidden_size}, DecayClass::kMatrix, InitKind::kNormal,
-                  c.initializer_range)),
+      w_(list.Add(prefix + ".weight", {c.n_routed_experts, c.hidden_size}, DecayClass::kMatrix,
+                  InitKind::kNormal, c.initializer_range)),
       bias_(list.AddBuffer(prefix + ".e_score_correction_bias", {c.n_routed_experts}, accum)) {
   w_->value_in_accum = true;
 }
@@ -23,8 +27,8 @@ Tensor Router::InAccum(Context& ctx, const Tensor& x) const {
   return copy;
 }
 
-void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& counts, const Tensor& forced_idx,
-                     RouterSaved& saved) const {
+void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& counts,
+                     const Tensor& forced_idx, RouterSaved& saved) const {
   const int64_t T = x.rows(), E = spec_.num_experts, K = spec_.top_k;
   saved.x = x;
   saved.scores = mb.saved->Allocate("router/scores", ctx.types.accum, {T, E});
@@ -33,14 +37,21 @@ void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor
   ArenaScope scope(ctx.work);
   const Tensor logits = ctx.work.Allocate("router/logits", ctx.types.accum, {T, E});
   Gemm(ctx.stream, {.a = InAccum(ctx, x), .b = w_->value, .d = logits, .trans_b = true});
-  RouterForward(ctx.stream, spec_, {.logits = logits, .bias = bias_->value, .forced_idx = forced_idx, .scores = saved.scores,
-                                    .idx = saved.idx, .w = saved.w, .counts = counts});
+  RouterForward(ctx.stream, spec_,
+                {.logits = logits,
+                 .bias = bias_->value,
+                 .forced_idx = forced_idx,
+                 .scores = saved.scores,
+                 .idx = saved.idx,
+                 .w = saved.w,
+                 .counts = counts});
 }
 
 void Router::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dw_TK, const Tensor& dx_accumulated,
                            RouterSaved& saved) const {
   saved.dlogits = mb.saved->Allocate("router/dlogits", ctx.types.accum, saved.scores.shape());
-  RouterBackward(ctx.stream, spec_, {.dw = dw_TK, .scores = saved.scores, .idx = saved.idx, .dlogits = saved.dlogits});
+  RouterBackward(ctx.stream, spec_,
+                 {.dw = dw_TK, .scores = saved.scores, .idx = saved.idx, .dlogits = saved.dlogits});
   ArenaScope scope(ctx.work);
   const Tensor dx = InAccum(ctx, dx_accumulated);
   Gemm(ctx.stream, {.a = saved.dlogits, .b = w_->value, .d = dx, .beta = 1});
@@ -49,7 +60,10 @@ void Router::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dw_TK, co
 
 void Router::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const RouterSaved& saved) const {
   ArenaScope scope(ctx.work);
-  Gemm(ctx.stream, {.a = saved.dlogits, .b = InAccum(ctx, saved.x), .d = w_->grad, .trans_a = true,
+  Gemm(ctx.stream, {.a = saved.dlogits,
+                    .b = InAccum(ctx, saved.x),
+                    .d = w_->grad,
+                    .trans_a = true,
                     .beta = w_->TakeGradBeta()});
 }
 

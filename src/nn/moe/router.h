@@ -2,7 +2,8 @@
 //
 // The router: logits_TE = x_TD Wr_ED^T in the accumulator type, then choice and weights by ops/router.h.
 //   Adjoint: dlogits from dw_TK by ops/router.h;  dx = dlogits Wr;  dWr = dlogits^T x.
-// Weight and bias are kept in the accumulator type: a small difference of two scores decides which expert runs.
+// Weight and bias are kept in the accumulator type: a small difference of two scores decides which expert
+// runs.
 #pragma once
 
 #include <string>
@@ -26,10 +27,12 @@ class Router {
   // Parameter `prefix`.weight [E, D], buffer `prefix`.e_score_correction_bias [E].
   Router(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum);
 
-  // counts: int64 [E], += the load of this micro-batch (training only). forced_idx: undefined, or the experts to take.
+  // counts: int64 [E], += the load of this micro-batch (training only). forced_idx: undefined, or the experts
+  // to take.
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& counts, const Tensor& forced_idx,
                RouterSaved& saved) const;
-  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dw_TK, const Tensor& dx_accumulated, RouterSaved& saved) const;
+  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dw_TK, const Tensor& dx_accumulated,
+                     RouterSaved& saved) const;
   void BackwardWeight(Context& ctx, MicroBatch& mb, const RouterSaved& saved) const;
 
   Buffer* bias() const { return bias_; }

@@ -17,7 +17,8 @@ using ThroughOf = std::conditional_t<std::is_same_v<M, BFloat16>, float, M>;
 
 // M: type of the moments. Their unrounded values make this step's update.
 template <class T, class G, class M>
-void Update(const Stream& stream, const AdamWTensor& tensor, const AdamWHyper& hyper, const StepState& state) {
+void Update(const Stream& stream, const AdamWTensor& tensor, const AdamWHyper& hyper,
+            const StepState& state) {
   const double step = static_cast<double>(state.step + 1);
   const T clip = static_cast<T>(state.clip_factor);
   const T b1 = static_cast<T>(hyper.beta1), b2 = static_cast<T>(hyper.beta2);
@@ -45,26 +46,33 @@ void Update(const Stream& stream, const AdamWTensor& tensor, const AdamWHyper& h
 }
 
 template <class T, class G>
-void DispatchMoments(const Stream& stream, const AdamWTensor& tensor, const AdamWHyper& hyper, const StepState& state) {
+void DispatchMoments(const Stream& stream, const AdamWTensor& tensor, const AdamWHyper& hyper,
+                     const StepState& state) {
   switch (tensor.m.dtype()) {
-    case DType::kBF16: return Update<T, G, BFloat16>(stream, tensor, hyper, state);
-    case DType::kF32: return Update<T, G, float>(stream, tensor, hyper, state);
-    default: return Update<T, G, double>(stream, tensor, hyper, state);
+    case DType::kBF16:
+      return Update<T, G, BFloat16>(stream, tensor, hyper, state);
+    case DType::kF32:
+      return Update<T, G, float>(stream, tensor, hyper, state);
+    default:
+      return Update<T, G, double>(stream, tensor, hyper, state);
   }
 }
 
 }  // namespace
 
-void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, const AdamWHyper& hyper, const Tensor& state) {
+void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors,
+                const AdamWHyper& hyper, const Tensor& state) {
   StepState s;
   std::memcpy(&s, state.data(), sizeof(s));
   if (s.verdict != static_cast<int32_t>(StepVerdict::kOk)) return;
   for (const AdamWTensor& tensor : tensors) {
     if (tensor.master.elements() == 0) continue;
     DispatchFloat(tensor.master.dtype(), [&]<class T>() {
-      DispatchFloat(tensor.grad.dtype(), [&]<class G>() { DispatchMoments<T, G>(stream, tensor, hyper, s); });
+      DispatchFloat(tensor.grad.dtype(),
+                    [&]<class G>() { DispatchMoments<T, G>(stream, tensor, hyper, s); });
     });
-    if (tensor.weight.defined() && tensor.weight.data() != tensor.master.data()) cpu::Copy(stream, tensor.master, tensor.weight);
+    if (tensor.weight.defined() && tensor.weight.data() != tensor.master.data())
+      cpu::Copy(stream, tensor.master, tensor.weight);
   }
 }
 

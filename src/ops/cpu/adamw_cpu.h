@@ -8,6 +8,7 @@
 namespace yardmaster::cpu {
 
 // Arguments checked. Computes in the master's type; bias corrections and the step size in double.
-void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, const AdamWHyper& hyper, const Tensor& state);
+void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors,
+                const AdamWHyper& hyper, const Tensor& state);
 
 }  // namespace yardmaster::cpu

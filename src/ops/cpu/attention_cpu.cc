@@ -17,7 +17,8 @@ int64_t FirstKey(const int32_t* document_start, int64_t i) {
   return first;
 }
 
-// f(row_begin, row_end, key_begin) for blocks of query rows; keys [key_begin, row_end) hold all that the rows attend to.
+// f(row_begin, row_end, key_begin) for blocks of query rows; keys [key_begin, row_end) hold all
+// that the rows attend to.
 template <class F>
 void ForRowBlocks(const int32_t* document_start, int64_t S, F&& f) {
   for (int64_t i0 = 0; i0 < S; i0 += kAttentionRows) {
@@ -31,7 +32,12 @@ void ForRowBlocks(const int32_t* document_start, int64_t S, F&& f) {
 struct Dims {
   int64_t S, H, G, Q, V, heads_of_key;
   explicit Dims(const AttentionArgs& g)
-      : S(g.q.dim(1)), H(g.q.dim(2)), G(g.k.dim(2)), Q(g.q.dim(3)), V(g.v.dim(3)), heads_of_key(H / G) {}
+      : S(g.q.dim(1)),
+        H(g.q.dim(2)),
+        G(g.k.dim(2)),
+        Q(g.q.dim(3)),
+        V(g.v.dim(3)),
+        heads_of_key(H / G) {}
 };
 
 // f(sample, key_head, workspace) over all pairs.
@@ -47,7 +53,8 @@ template <class T>
 void Forward(const Stream& stream, const AttentionArgs& g, const Tensor& p_work) {
   const Dims n(g);
   ForKeyHeads(stream, g.q.dim(0), n.G, [&](int64_t b, int64_t key_head, int64_t chunk) {
-    const int32_t* start = g.document_start.defined() ? g.document_start.as<int32_t>() + b * n.S : nullptr;
+    const int32_t* start =
+        g.document_start.defined() ? g.document_start.as<int32_t>() + b * n.S : nullptr;
     T* p = p_work.as<T>() + chunk * kAttentionRows * n.S;
     const T* k = g.k.as<T>() + (b * n.S * n.G + key_head) * n.Q;  // row j at j * G * Q
     const T* v = g.v.as<T>() + (b * n.S * n.G + key_head) * n.V;
@@ -57,8 +64,9 @@ void Forward(const Stream& stream, const AttentionArgs& g, const Tensor& p_work)
       T* lse = g.lse.as<T>() + (b * n.H + h) * n.S;
       ForRowBlocks(start, n.S, [&](int64_t i0, int64_t i1, int64_t j0) {
         const int64_t keys = i1 - j0;
-        BlasGemm<T>(false, true, i1 - i0, keys, n.Q, static_cast<T>(g.scale), {q + i0 * n.H * n.Q, n.H * n.Q},
-                    {k + j0 * n.G * n.Q, n.G * n.Q}, T{0}, {p, keys});
+        BlasGemm<T>(false, true, i1 - i0, keys, n.Q, static_cast<T>(g.scale),
+                    {q + i0 * n.H * n.Q, n.H * n.Q}, {k + j0 * n.G * n.Q, n.G * n.Q}, T{0},
+                    {p, keys});
         for (int64_t i = i0; i < i1; ++i) {
           T* row = p + (i - i0) * keys;
           const int64_t first = FirstKey(start, i) - j0, count = i + 1 - j0 - first;
@@ -72,20 +80,22 @@ void Forward(const Stream& stream, const AttentionArgs& g, const Tensor& p_work)
           std::fill(row, s, T{0});
           std::fill(s + count, row + keys, T{0});
         }
-        BlasGemm<T>(false, false, i1 - i0, n.V, keys, T{1}, {p, keys}, {v + j0 * n.G * n.V, n.G * n.V}, T{0},
-                    {o + i0 * n.H * n.V, n.H * n.V});
+        BlasGemm<T>(false, false, i1 - i0, n.V, keys, T{1}, {p, keys},
+                    {v + j0 * n.G * n.V, n.G * n.V}, T{0}, {o + i0 * n.H * n.V, n.H * n.V});
       });
     }
   });
 }
 
 template <class T>
-void Backward(const Stream& stream, const AttentionBackwardArgs& g, const Tensor& p_work, const Tensor& ds_work) {
+void Backward(const Stream& stream, const AttentionBackwardArgs& g, const Tensor& p_work,
+              const Tensor& ds_work) {
   const AttentionArgs& f = g.forward;
   const Dims n(f);
   const T scale = static_cast<T>(f.scale);
   ForKeyHeads(stream, f.q.dim(0), n.G, [&](int64_t b, int64_t key_head, int64_t chunk) {
-    const int32_t* start = f.document_start.defined() ? f.document_start.as<int32_t>() + b * n.S : nullptr;
+    const int32_t* start =
+        f.document_start.defined() ? f.document_start.as<int32_t>() + b * n.S : nullptr;
     T* p = p_work.as<T>() + chunk * kAttentionRows * n.S;
     T* ds = ds_work.as<T>() + chunk * kAttentionRows * n.S;
     const int64_t k_at = (b * n.S * n.G + key_head) * n.Q, v_at = (b * n.S * n.G + key_head) * n.V;
@@ -105,7 +115,8 @@ void Backward(const Stream& stream, const AttentionBackwardArgs& g, const Tensor
         const Mat<const T> q{f.q.as<T>() + q_at + i0 * n.H * n.Q, n.H * n.Q};
         const Mat<const T> o{f.o.as<T>() + o_at + i0 * n.H * n.V, n.H * n.V};
         const Mat<const T> d_o{g.do_.as<T>() + o_at + i0 * n.H * n.V, n.H * n.V};
-        const Mat<const T> k_block{k + j0 * n.G * n.Q, n.G * n.Q}, v_block{v + j0 * n.G * n.V, n.G * n.V};
+        const Mat<const T> k_block{k + j0 * n.G * n.Q, n.G * n.Q},
+            v_block{v + j0 * n.G * n.V, n.G * n.V};
         BlasGemm<T>(false, true, rows, keys, n.Q, scale, q, k_block, T{0}, {p, keys});
         BlasGemm<T>(false, true, rows, keys, n.V, T{1}, d_o, v_block, T{0}, {ds, keys});  // dp
         for (int64_t i = 0; i < rows; ++i) {
@@ -125,8 +136,10 @@ void Backward(const Stream& stream, const AttentionBackwardArgs& g, const Tensor
         }
         BlasGemm<T>(false, false, rows, n.Q, keys, scale, {ds, keys}, k_block, T{0},
                     {g.dq.as<T>() + q_at + i0 * n.H * n.Q, n.H * n.Q});
-        BlasGemm<T>(true, false, keys, n.Q, rows, scale, {ds, keys}, q, T{1}, {dk + j0 * n.G * n.Q, n.G * n.Q});
-        BlasGemm<T>(true, false, keys, n.V, rows, T{1}, {p, keys}, d_o, T{1}, {dv + j0 * n.G * n.V, n.G * n.V});
+        BlasGemm<T>(true, false, keys, n.Q, rows, scale, {ds, keys}, q, T{1},
+                    {dk + j0 * n.G * n.Q, n.G * n.Q});
+        BlasGemm<T>(true, false, keys, n.V, rows, T{1}, {p, keys}, d_o, T{1},
+                    {dv + j0 * n.G * n.V, n.G * n.V});
       });
     }
   });
@@ -138,7 +151,8 @@ void AttentionForward(const Stream& stream, const AttentionArgs& args, const Ten
   DispatchFloat(args.q.dtype(), [&]<class T>() { Forward<T>(stream, args, p); });
 }
 
-void AttentionBackward(const Stream& stream, const AttentionBackwardArgs& args, const Tensor& p, const Tensor& ds) {
+void AttentionBackward(const Stream& stream, const AttentionBackwardArgs& args, const Tensor& p,
+                       const Tensor& ds) {
   DispatchFloat(args.forward.q.dtype(), [&]<class T>() { Backward<T>(stream, args, p, ds); });
 }
 

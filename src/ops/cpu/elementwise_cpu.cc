@@ -13,13 +13,20 @@ constexpr int64_t kGrain = 1 << 15;  // elements
 template <class F>
 void DispatchAny(DType t, F&& f) {
   switch (t) {
-    case DType::kU8: return f.template operator()<uint8_t>();
-    case DType::kU16: return f.template operator()<uint16_t>();
-    case DType::kI32: return f.template operator()<int32_t>();
-    case DType::kI64: return f.template operator()<int64_t>();
-    case DType::kBF16: return f.template operator()<BFloat16>();
-    case DType::kF32: return f.template operator()<float>();
-    case DType::kF64: return f.template operator()<double>();
+    case DType::kU8:
+      return f.template operator()<uint8_t>();
+    case DType::kU16:
+      return f.template operator()<uint16_t>();
+    case DType::kI32:
+      return f.template operator()<int32_t>();
+    case DType::kI64:
+      return f.template operator()<int64_t>();
+    case DType::kBF16:
+      return f.template operator()<BFloat16>();
+    case DType::kF32:
+      return f.template operator()<float>();
+    case DType::kF64:
+      return f.template operator()<double>();
   }
 }
 
@@ -40,13 +47,14 @@ void ConvertRows(const Stream& stream, const Tensor& x, const Tensor& y) {
   const From* from = x.as<From>();
   To* to = y.as<To>();
   const int64_t cols = x.cols();
-  ParallelFor(stream, x.rows(), std::max<int64_t>(1, kGrain / cols), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const From* from_row = from + r * x.ld();
-      To* to_row = to + r * y.ld();
-      for (int64_t i = 0; i < cols; ++i) to_row[i] = ConvertTo<To>(from_row[i]);
-    }
-  });
+  ParallelFor(stream, x.rows(), std::max<int64_t>(1, kGrain / cols),
+              [&](int64_t begin, int64_t end) {
+                for (int64_t r = begin; r < end; ++r) {
+                  const From* from_row = from + r * x.ld();
+                  To* to_row = to + r * y.ld();
+                  for (int64_t i = 0; i < cols; ++i) to_row[i] = ConvertTo<To>(from_row[i]);
+                }
+              });
 }
 
 }  // namespace
@@ -55,7 +63,8 @@ void Fill(const Stream& stream, double value, const Tensor& y) {
   DispatchAny(y.dtype(), [&]<class T>() {
     T* data = y.as<T>();
     const T v = ConvertTo<T>(value);
-    ParallelFor(stream, y.elements(), kGrain, [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, v); });
+    ParallelFor(stream, y.elements(), kGrain,
+                [&](int64_t begin, int64_t end) { std::fill(data + begin, data + end, v); });
   });
 }
 
@@ -74,18 +83,21 @@ void Add(const Stream& stream, const Tensor& a, const Tensor& b, const Tensor& y
 void Copy(const Stream& stream, const Tensor& x, const Tensor& y) {
   if (x.dtype() == y.dtype()) {
     const int64_t bytes = DTypeBytes(x.dtype());
-    ParallelFor(stream, x.rows(), std::max<int64_t>(1, kGrain / x.cols()), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        std::memmove(static_cast<char*>(y.data()) + r * y.ld() * bytes, static_cast<const char*>(x.data()) + r * x.ld() * bytes,
-                     static_cast<size_t>(x.cols() * bytes));
-      }
-    });
+    ParallelFor(stream, x.rows(), std::max<int64_t>(1, kGrain / x.cols()),
+                [&](int64_t begin, int64_t end) {
+                  for (int64_t r = begin; r < end; ++r) {
+                    std::memmove(static_cast<char*>(y.data()) + r * y.ld() * bytes,
+                                 static_cast<const char*>(x.data()) + r * x.ld() * bytes,
+                                 static_cast<size_t>(x.cols() * bytes));
+                  }
+                });
     return;
   }
   // Both are F32, F64 or BF16.
   DispatchAny(x.dtype(), [&]<class From>() {
     DispatchAny(y.dtype(), [&]<class To>() {
-      if constexpr (!std::is_integral_v<From> && !std::is_integral_v<To>) ConvertRows<From, To>(stream, x, y);
+      if constexpr (!std::is_integral_v<From> && !std::is_integral_v<To>)
+        ConvertRows<From, To>(stream, x, y);
     });
   });
 }

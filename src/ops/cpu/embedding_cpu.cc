@@ -6,7 +6,8 @@
 
 namespace yardmaster::cpu {
 
-void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& table_VD, const Tensor& x_TD) {
+void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& table_VD,
+                      const Tensor& x_TD) {
   DispatchFloat(x_TD.dtype(), [&]<class T>() {
     const int32_t* id = ids.as<int32_t>();
     const T* table = table_VD.as<T>();
@@ -18,7 +19,8 @@ void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& tab
   });
 }
 
-void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta, const Tensor& dtable_VD) {
+void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta,
+                       const Tensor& dtable_VD) {
   DispatchFloat(dtable_VD.dtype(), [&]<class T>() {
     const int32_t* id = ids.as<int32_t>();
     const T* dx = dx_TD.as<T>();

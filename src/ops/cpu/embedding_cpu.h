@@ -6,8 +6,10 @@
 namespace yardmaster::cpu {
 
 // Arguments checked.
-void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& table_VD, const Tensor& x_TD);
+void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& table_VD,
+                      const Tensor& x_TD);
 // Threads share the columns, so every element is added by one thread in token order.
-void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta, const Tensor& dtable_VD);
+void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta,
+                       const Tensor& dtable_VD);
 
 }  // namespace yardmaster::cpu

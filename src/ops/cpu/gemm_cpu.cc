@@ -11,8 +11,9 @@ namespace {
 // Below this many operations (some 20 us of one core) waking another thread gains nothing.
 constexpr int64_t kOperationsToSplit = 1 << 20;
 
-// Entries of the longer side per block: a power of two of blocks, at least 64 entries each, and 256 once there are four
-// blocks, because every block packs the other operand again. A multiple of 16, the width of the kernels.
+// Entries of the longer side per block: a power of two of blocks, at least 64 entries each, and 256
+// once there are four blocks, because every block packs the other operand again. A multiple of 16,
+// the width of the kernels.
 int64_t BlockOf(int64_t length, int64_t operations) {
   if (operations < kOperationsToSplit) return length;
   int64_t blocks = 1;
@@ -29,7 +30,8 @@ void GemmTyped(const Stream& stream, const GemmArgs& g) {
   const bool copy_c = g.beta != 0 && g.c.defined() && g.c.data() != g.d.data();
   const T* c = copy_c ? g.c.as<T>() : nullptr;
   const bool split_rows = m >= n;
-  ParallelFor(stream, split_rows ? m : n, BlockOf(split_rows ? m : n, 2 * m * n * std::max<int64_t>(k, 1)),
+  ParallelFor(stream, split_rows ? m : n,
+              BlockOf(split_rows ? m : n, 2 * m * n * std::max<int64_t>(k, 1)),
               [&](int64_t begin, int64_t end) {
                 const int64_t i0 = split_rows ? begin : 0, i1 = split_rows ? end : m;
                 const int64_t j0 = split_rows ? 0 : begin, j1 = split_rows ? n : end;
@@ -39,8 +41,9 @@ void GemmTyped(const Stream& stream, const GemmArgs& g) {
                   }
                 }
                 BlasGemm<T>(g.trans_a, g.trans_b, i1 - i0, j1 - j0, k, alpha,
-                            {a.data + (g.trans_a ? i0 : i0 * a.ld), a.ld}, {b.data + (g.trans_b ? j0 * b.ld : j0), b.ld},
-                            beta, {d.data + i0 * d.ld + j0, d.ld});
+                            {a.data + (g.trans_a ? i0 : i0 * a.ld), a.ld},
+                            {b.data + (g.trans_b ? j0 * b.ld : j0), b.ld}, beta,
+                            {d.data + i0 * d.ld + j0, d.ld});
               });
 }
 

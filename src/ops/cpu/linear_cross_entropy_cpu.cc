@@ -10,8 +10,8 @@
 namespace yardmaster::cpu {
 namespace {
 
-// Replaces a row of logits by grad_scale * (softmax - onehot), zeros when the target does not count, if `gradient`.
-// Returns the loss.
+// Replaces a row of logits by grad_scale * (softmax - onehot), zeros when the target does not
+// count, if `gradient`. Returns the loss.
 template <class T>
 double LossOfRow(T* z, int64_t V, int32_t target, T grad_scale, bool gradient) {
   if (target < 0) {
@@ -34,7 +34,8 @@ double LossOfRow(T* z, int64_t V, int32_t target, T grad_scale, bool gradient) {
 }
 
 template <class T>
-void Typed(const Stream& stream, const LinearCrossEntropyArgs& g, const Tensor& logits_work, const Tensor& losses_work) {
+void Typed(const Stream& stream, const LinearCrossEntropyArgs& g, const Tensor& logits_work,
+           const Tensor& losses_work) {
   const int64_t n_T = g.x.dim(0), V = g.head.dim(0);
   const int32_t* targets = g.targets.as<int32_t>();
   const bool gradient = g.dx.defined();
@@ -50,7 +51,8 @@ void Typed(const Stream& stream, const LinearCrossEntropyArgs& g, const Tensor& 
     ParallelFor(stream, n, GrainFor(n, 8), [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
         T* row = rows + i * V;
-        YM_CHECK(-1 <= targets[t0 + i] && targets[t0 + i] < V, "target ", targets[t0 + i], " of token ", t0 + i, ", V ", V);
+        YM_CHECK(-1 <= targets[t0 + i] && targets[t0 + i] < V, "target ", targets[t0 + i],
+                 " of token ", t0 + i, ", V ", V);
         if (g.logits.defined()) std::copy_n(row, V, g.logits.as<T>() + (t0 + i) * V);
         losses[i] = LossOfRow(row, V, targets[t0 + i], static_cast<T>(g.grad_scale), gradient);
       }
@@ -70,13 +72,15 @@ void Typed(const Stream& stream, const LinearCrossEntropyArgs& g, const Tensor& 
   if (g.valid.defined()) *g.valid.as<int64_t>() += valid;
   if (gradient && n_T == 0) {  // no chunk has scaled dhead
     T* dhead = g.dhead.as<T>();
-    for (int64_t i = 0; i < g.dhead.elements(); ++i) dhead[i] = beta_head == 0 ? T{0} : static_cast<T>(beta_head) * dhead[i];
+    for (int64_t i = 0; i < g.dhead.elements(); ++i)
+      dhead[i] = beta_head == 0 ? T{0} : static_cast<T>(beta_head) * dhead[i];
   }
 }
 
 }  // namespace
 
-void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& args, const Tensor& logits, const Tensor& losses) {
+void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& args,
+                        const Tensor& logits, const Tensor& losses) {
   DispatchFloat(args.x.dtype(), [&]<class T>() { Typed<T>(stream, args, logits, losses); });
 }
 

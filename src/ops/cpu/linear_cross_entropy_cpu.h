@@ -6,6 +6,7 @@
 namespace yardmaster::cpu {
 
 // Arguments checked. Workspaces of a chunk of C tokens: `logits` [C, V], `losses` F64 [C].
-void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& args, const Tensor& logits, const Tensor& losses);
+void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& args,
+                        const Tensor& logits, const Tensor& losses);
 
 }  // namespace yardmaster::cpu

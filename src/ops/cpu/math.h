@@ -1,7 +1,7 @@
 // File: src/ops/cpu/math.h
 //
-// What the cpu ops' inner loops share. All of it vectorises without -ffast-math: exp without a library call, and sums
-// over a fixed number of lanes, whose order depends on the length alone.
+// What the cpu ops' inner loops share. All of it vectorises without -ffast-math: exp without a
+// library call, and sums over a fixed number of lanes, whose order depends on the length alone.
 #pragma once
 
 #include <cmath>
@@ -10,12 +10,13 @@
 
 namespace yardmaster::cpu {
 
-// e^x. For float: 2^n * e^r with r in [-ln2/2, ln2/2] and a polynomial of degree 6 (Cephes' expf, S. Moshier); about
-// 1 ulp, denormal results included; NaN, inf and -inf as std::exp.
+// e^x. For float: 2^n * e^r with r in [-ln2/2, ln2/2] and a polynomial of degree 6 (Cephes' expf,
+// S. Moshier); about 1 ulp, denormal results included; NaN, inf and -inf as std::exp.
 inline float Exp(float x) {
   x = x < -104.0f ? -104.0f : x;  // below: 0; NaN stays
   x = x > 89.0f ? 89.0f : x;      // above: inf
-  const float shifted = x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
+  const float shifted =
+      x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: rounds to an integer in the low bits
   const float n = shifted - 12582912.0f;
   float r = x - n * 0.693359375f;
   r = r - n * -2.12194440e-4f;
@@ -29,7 +30,8 @@ inline float Exp(float x) {
   int32_t exponent;
   std::memcpy(&exponent, &shifted, 4);
   exponent -= 0x4B400000;  // n as an integer, in [-151, 129]
-  const int32_t half = exponent >> 1, rest = exponent - half;  // two factors, so that 2^-150 and 2^128 are reached
+  const int32_t half = exponent >> 1,
+                rest = exponent - half;  // two factors, so that 2^-150 and 2^128 are reached
   const int32_t bits1 = static_cast<int32_t>(static_cast<uint32_t>(half + 127) << 23);
   const int32_t bits2 = static_cast<int32_t>(static_cast<uint32_t>(rest + 127) << 23);
   float scale1, scale2;

@@ -22,14 +22,15 @@ void Rotate(const T* x, const T* cos_sin, int64_t P, T sign, T* y) {
 template <class T>
 const T* TableRow(const Tensor& table, const Tensor& positions, int64_t t) {
   const int64_t position = positions.as<int32_t>()[t];
-  YM_CHECK(0 <= position && position < table.dim(0), "position ", position, " of token ", t, " is beyond the table of ",
-           table.dim(0));
+  YM_CHECK(0 <= position && position < table.dim(0), "position ", position, " of token ", t,
+           " is beyond the table of ", table.dim(0));
   return table.as<T>() + position * table.dim(1) * 2;
 }
 
 template <class T>
 void Forward(const Stream& stream, const MlaRopePackArgs& g) {
-  const int64_t n_T = g.q.dim(0), H = g.q.dim(1), Q = g.q.dim(2), P = g.k_rope.dim(1), N = Q - P, V = g.v_out.dim(2);
+  const int64_t n_T = g.q.dim(0), H = g.q.dim(1), Q = g.q.dim(2), P = g.k_rope.dim(1), N = Q - P,
+                V = g.v_out.dim(2);
   ParallelFor(stream, n_T, GrainFor(n_T, 16), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
       const T* cos_sin = TableRow<T>(g.table, g.positions, t);
@@ -56,7 +57,8 @@ void Forward(const Stream& stream, const MlaRopePackArgs& g) {
 
 template <class T>
 void Backward(const Stream& stream, const MlaRopePackBackwardArgs& g) {
-  const int64_t n_T = g.dq_out.dim(0), H = g.dq_out.dim(1), Q = g.dq_out.dim(2), P = g.dk_rope.dim(1), N = Q - P;
+  const int64_t n_T = g.dq_out.dim(0), H = g.dq_out.dim(1), Q = g.dq_out.dim(2),
+                P = g.dk_rope.dim(1), N = Q - P;
   const int64_t V = g.dv_out.dim(2);
   ParallelFor(stream, n_T, GrainFor(n_T, 16), [&](int64_t begin, int64_t end) {
     for (int64_t t = begin; t < end; ++t) {
@@ -75,7 +77,8 @@ void Backward(const Stream& stream, const MlaRopePackBackwardArgs& g) {
         std::copy_n(dv_out, V, dkv + N);
         for (int64_t i = 0; i < P; ++i) dk_rope[i] += dk_out[N + i];
       }
-      Rotate(dk_rope, cos_sin, P, T{-1}, dk_rope);  // the rotation is linear and the same for all heads: once, after the sum
+      Rotate(dk_rope, cos_sin, P, T{-1},
+             dk_rope);  // the rotation is linear and the same for all heads: once, after the sum
     }
   });
 }

@@ -54,7 +54,9 @@ void Permute(const Stream& stream, const PermuteArgs& g) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t t = source[r] / g.top_k;
       YM_CHECK(0 <= t && t < n_T, "Permute: row ", r, " comes from pair ", source[r]);
-      if (row_bytes) std::memcpy(out + static_cast<size_t>(r) * row_bytes, x + static_cast<size_t>(t) * row_bytes, row_bytes);
+      if (row_bytes)
+        std::memcpy(out + static_cast<size_t>(r) * row_bytes,
+                    x + static_cast<size_t>(t) * row_bytes, row_bytes);
     }
   });
   if (!g.w_TK.defined()) return;
@@ -74,7 +76,8 @@ void Unpermute(const Stream& stream, const UnpermuteArgs& g) {
     const T* addend = g.addend.defined() ? g.addend.as<T>() : nullptr;
     ParallelFor(stream, n_T, GrainFor(n_T, 16), [&](int64_t begin, int64_t end) {
       for (int64_t t = begin; t < end; ++t) {
-        // A block of columns at a time: y_TD may be residual or addend, so the sum is formed beside it.
+        // A block of columns at a time: y_TD may be residual or addend, so the sum is formed beside
+        // it.
         constexpr int64_t kBlock = 64;
         T sum[kBlock];
         for (int64_t d0 = 0; d0 < D; d0 += kBlock) {

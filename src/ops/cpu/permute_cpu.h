@@ -6,7 +6,8 @@
 namespace yardmaster::cpu {
 
 // Arguments checked.
-void PermutePlan(const PermutePlanArgs& args, const Tensor& overflow, const Tensor& next_row);  // int64 [L + 1], scratch
+void PermutePlan(const PermutePlanArgs& args, const Tensor& overflow,
+                 const Tensor& next_row);  // int64 [L + 1], scratch
 void Permute(const Stream& stream, const PermuteArgs& args);
 void Unpermute(const Stream& stream, const UnpermuteArgs& args);
 

@@ -28,7 +28,8 @@ void Forward(const Stream& stream, const RmsNormArgs& g) {
         h = out;
       }
       const T squares = LaneSum<T>(D, [h](int64_t d) { return h[d] * h[d]; });
-      const T scale = static_cast<T>(1 / std::sqrt(static_cast<double>(squares) / static_cast<double>(D) + g.eps));
+      const T scale = static_cast<T>(
+          1 / std::sqrt(static_cast<double>(squares) / static_cast<double>(D) + g.eps));
       rstd[t] = scale;
       for (int64_t d = 0; d < D; ++d) y[d] = h[d] * scale * w[d];
     }
@@ -56,12 +57,14 @@ void Backward(const Stream& stream, const RmsNormBackwardArgs& g, const Tensor& 
       }
       if (dh_all == nullptr) continue;
       // All of dy's row is read before dh's is written: they may be the same.
-      const T mean = LaneSum<T>(D, [=](int64_t d) { return dy[d] * w[d] * (h[d] * scale); }) / static_cast<T>(D);
+      const T mean = LaneSum<T>(D, [=](int64_t d) { return dy[d] * w[d] * (h[d] * scale); }) /
+                     static_cast<T>(D);
       T* dh = dh_all + t * g.dh.ld();
       if (dresidual != nullptr) {
         const T* add = dresidual + t * D;
 #pragma GCC ivdep  // dh may be dy or dresidual: the same index
-        for (int64_t d = 0; d < D; ++d) dh[d] = scale * (dy[d] * w[d] - h[d] * scale * mean) + add[d];
+        for (int64_t d = 0; d < D; ++d)
+          dh[d] = scale * (dy[d] * w[d] - h[d] * scale * mean) + add[d];
       } else {
 #pragma GCC ivdep
         for (int64_t d = 0; d < D; ++d) dh[d] = scale * (dy[d] * w[d] - h[d] * scale * mean);
@@ -83,7 +86,8 @@ void RmsNormForward(const Stream& stream, const RmsNormArgs& args) {
   DispatchFloat(args.x.dtype(), [&]<class T>() { Forward<T>(stream, args); });
 }
 
-void RmsNormBackward(const Stream& stream, const RmsNormBackwardArgs& args, const Tensor& partial_dw) {
+void RmsNormBackward(const Stream& stream, const RmsNormBackwardArgs& args,
+                     const Tensor& partial_dw) {
   DispatchFloat(args.h.dtype(), [&]<class T>() { Backward<T>(stream, args, partial_dw); });
 }
 

@@ -12,8 +12,8 @@ namespace {
 
 constexpr double kNormEpsilon = 1e-20;  // of DeepSeek-V3's gate
 
-// The index of the largest of `value` among those not `taken`; the lower index on ties. Always one that is not taken, NaN or
-// not: a step with NaN logits must reach its verdict.
+// The index of the largest of `value` among those not `taken`; the lower index on ties. Always one
+// that is not taken, NaN or not: a step with NaN logits must reach its verdict.
 template <class T>
 int64_t Largest(const T* value, const unsigned char* taken, int64_t n) {
   int64_t best = -1;
@@ -28,8 +28,11 @@ template <class T>
 class ExpertChooser {
  public:
   explicit ExpertChooser(const RouterSpec& spec)
-      : spec_(spec), size_(spec.num_experts / spec.num_groups), group_score_(static_cast<size_t>(spec.num_groups)),
-        group_taken_(static_cast<size_t>(spec.num_groups)), taken_(static_cast<size_t>(spec.num_experts)) {}
+      : spec_(spec),
+        size_(spec.num_experts / spec.num_groups),
+        group_score_(static_cast<size_t>(spec.num_groups)),
+        group_taken_(static_cast<size_t>(spec.num_groups)),
+        taken_(static_cast<size_t>(spec.num_experts)) {}
 
   void Choose(const T* c, int32_t* idx) {
     const bool limited = spec_.topk_groups < spec_.num_groups;
@@ -37,7 +40,8 @@ class ExpertChooser {
     std::fill(taken_.begin(), taken_.end(), static_cast<unsigned char>(limited));
     if (limited) {
       std::fill(group_taken_.begin(), group_taken_.end(), static_cast<unsigned char>(0));
-      for (int64_t g = 0; g < spec_.num_groups; ++g) group_score_[static_cast<size_t>(g)] = SumOfTwoLargest(c + g * size_);
+      for (int64_t g = 0; g < spec_.num_groups; ++g)
+        group_score_[static_cast<size_t>(g)] = SumOfTwoLargest(c + g * size_);
       for (int64_t i = 0; i < spec_.topk_groups; ++i) {
         const int64_t g = Largest(group_score_.data(), group_taken_.data(), spec_.num_groups);
         group_taken_[static_cast<size_t>(g)] = 1;
@@ -86,11 +90,13 @@ void Forward(const Stream& stream, const RouterSpec& spec, const RouterArgs& g) 
       if (forced != nullptr) {
         std::copy_n(forced + t * K, K, idx);
         for (int64_t k = 0; k < K; ++k) {
-          YM_CHECK(0 <= idx[k] && idx[k] < E && (k == 0 || idx[k - 1] < idx[k]), "forced_idx of token ", t, ", ", k, ": ",
-                   idx[k], " of ", E, " experts, ascending");
+          YM_CHECK(0 <= idx[k] && idx[k] < E && (k == 0 || idx[k - 1] < idx[k]),
+                   "forced_idx of token ", t, ", ", k, ": ", idx[k], " of ", E,
+                   " experts, ascending");
         }
       } else {
-        for (int64_t e = 0; e < E; ++e) choice[static_cast<size_t>(e)] = bias != nullptr ? scores[e] + bias[e] : scores[e];
+        for (int64_t e = 0; e < E; ++e)
+          choice[static_cast<size_t>(e)] = bias != nullptr ? scores[e] + bias[e] : scores[e];
         chooser.Choose(choice.data(), idx);
       }
       T sum = 0;

@@ -16,7 +16,9 @@ S Load(const Tensor& bytes) {
   std::memcpy(&value, bytes.data(), sizeof(S));
   return value;
 }
-void Store(const StepState& value, const Tensor& bytes) { std::memcpy(bytes.data(), &value, sizeof(value)); }
+void Store(const StepState& value, const Tensor& bytes) {
+  std::memcpy(bytes.data(), &value, sizeof(value));
+}
 
 }  // namespace
 
@@ -43,8 +45,11 @@ void JudgeStep(const JudgeStepArgs& g) {
   s.grad_norm = std::sqrt(squares);
   s.loss = g.loss_sum.as<double>()[0] * g.loss_scale;
   const bool finite = std::isfinite(s.grad_norm) && std::isfinite(s.loss);
-  s.verdict = static_cast<int32_t>(s.overflow != 0 ? StepVerdict::kOverflow : finite ? StepVerdict::kOk : StepVerdict::kNonFinite);
-  s.clip_factor = g.clip_norm > 0 && finite ? std::min(1.0, g.clip_norm / (s.grad_norm + 1e-6)) : 1.0;
+  s.verdict = static_cast<int32_t>(s.overflow != 0 ? StepVerdict::kOverflow
+                                   : finite        ? StepVerdict::kOk
+                                                   : StepVerdict::kNonFinite);
+  s.clip_factor =
+      g.clip_norm > 0 && finite ? std::min(1.0, g.clip_norm / (s.grad_norm + 1e-6)) : 1.0;
   s.learning_rate = DeviceScheduleValue(Load<DeviceSchedule>(g.learning_rate), s.tokens);
   s.bias_speed = DeviceScheduleValue(Load<DeviceSchedule>(g.bias_speed), s.tokens);
   Store(s, g.state);

@@ -34,8 +34,8 @@ void Backward(const Stream& stream, const SwigluBackwardArgs& g) {
   const T* w = g.w.defined() ? g.w.as<T>() : nullptr;
   T* dw = g.dw.defined() ? g.dw.as<T>() : nullptr;
   T* act_all = g.act.defined() ? g.act.as<T>() : nullptr;
-  // By blocks of columns, since what dw sums must be formed before gate and up are overwritten by their gradients.
-  // ivdep: they are overwritten in place, at the same index.
+  // By blocks of columns, since what dw sums must be formed before gate and up are overwritten by
+  // their gradients. ivdep: they are overwritten in place, at the same index.
   constexpr int64_t kBlock = 64;
   ParallelFor(stream, R, GrainFor(R, 16), [&](int64_t begin, int64_t end) {
     T product[kBlock];  // dact * silu(gate) * up
