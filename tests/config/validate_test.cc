@@ -123,7 +123,7 @@ TEST_CASE("what this version cannot run is named") {
     REQUIRE(found.size() == 1);
     CHECK(found[0].starts_with(key + " = "));
   }
-  CHECK(UnsupportedFeatures(With({"parallel.pp=2", "parallel.ep=2"})).size() == 2);
+  CHECK(UnsupportedFeatures(With({"parallel.pp=2", "ep.ragged_buffer_factor=2"})).size() == 2);
 }
 
 }  // namespace yardmaster
