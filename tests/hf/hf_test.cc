@@ -15,7 +15,9 @@ namespace {
 
 using namespace testing;
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 struct Source {
   Source() : device(OneThread()), model(TinyConfig(), {.types = kFloat, .B = 1, .S = 3}, *device) {
@@ -88,8 +90,9 @@ TEST_CASE("pieces cover each parameter exactly once") {
 
 TEST_CASE("halves and experts land where they belong") {
   Source source;
-  const Tensor fused = source.model.registry().list().Find("model.layers.1.mlp.experts.gate_up_proj")->master;  // [6, 8, 10]
-  const float* up = source.Find("model.layers.1.mlp.experts.4.up_proj.weight").as<float>();                     // [4, 10]
+  const Tensor fused =
+      source.model.registry().list().Find("model.layers.1.mlp.experts.gate_up_proj")->master;  // [6, 8, 10]
+  const float* up = source.Find("model.layers.1.mlp.experts.4.up_proj.weight").as<float>();    // [4, 10]
   CHECK(up[3 * 10 + 7] == fused.as<float>()[(4 * 8 + 4 + 3) * 10 + 7]);
   const float* gate = source.Find("model.layers.1.mlp.experts.4.gate_proj.weight").as<float>();
   CHECK(gate[3 * 10 + 7] == fused.as<float>()[(4 * 8 + 3) * 10 + 7]);
@@ -113,7 +116,9 @@ TEST_CASE("a sharded directory and its damage") {
     map += StrCat(map.empty() ? "" : ",", "\"", name, "\":\"part-", i % 2, ".safetensors\"");
   }
   for (int s : {0, 1}) WriteSafetensors(dir / StrCat("part-", s, ".safetensors"), shards[s], {}, false);
-  const auto write_index = [&](const std::string& text) { WriteFileAtomically(dir / "model.safetensors.index.json", text); };
+  const auto write_index = [&](const std::string& text) {
+    WriteFileAtomically(dir / "model.safetensors.index.json", text);
+  };
   write_index("{\"metadata\":{},\"weight_map\":{" + map + "}}");
   CHECK(Import(dir.path(), source) == "");
 
@@ -166,18 +171,22 @@ TEST_CASE("weights that do not fit are listed with tensor and file") {
   SECTION("missing and unexpected") {
     Source source;
     for (auto& [name, tensor] : source.tensors) {
-      if (name == "model.layers.1.mlp.experts.2.down_proj.weight") name = "model.layers.1.mlp.experts.6.down_proj.weight";
+      if (name == "model.layers.1.mlp.experts.2.down_proj.weight")
+        name = "model.layers.1.mlp.experts.6.down_proj.weight";
     }
     source.Write(path);
     const std::string message = Import(dir.path(), source);
     CHECK(Contains(message, "model.layers.1.mlp.experts.2.down_proj.weight [10, 4] is missing"));
-    CHECK(Contains(message, "model.layers.1.mlp.experts.6.down_proj.weight in model.safetensors is not part of the model"));
+    CHECK(Contains(
+        message,
+        "model.layers.1.mlp.experts.6.down_proj.weight in model.safetensors is not part of the model"));
   }
   SECTION("another shape") {
     Source source;
     source.Find("lm_head.weight") = HostTensor(DType::kF32, {17, 11});
     source.Write(path);
-    CHECK(Contains(Import(dir.path(), source), "lm_head.weight in model.safetensors has shape [17, 11], the model needs [17, 10]"));
+    CHECK(Contains(Import(dir.path(), source),
+                   "lm_head.weight in model.safetensors has shape [17, 11], the model needs [17, 10]"));
   }
   SECTION("another type") {
     Source source;
@@ -208,7 +217,8 @@ TEST_CASE("gradients leave under the hub's names, buffers as zeros") {
   model.Forward();
   model.Backward();
   std::map<std::string, std::vector<double>> gradients;
-  for (const auto& [name, tensor] : ExportHf(model.registry(), HfSource::kGradients, *device)) gradients[name] = Values(tensor.view());
+  for (const auto& [name, tensor] : ExportHf(model.registry(), HfSource::kGradients, *device))
+    gradients[name] = Values(tensor.view());
   CHECK(gradients["model.layers.1.mlp.gate.e_score_correction_bias"] == std::vector<double>(6, 0.0));
   CHECK(gradients["model.norm.weight"] == Values(model.registry().list().Find("model.norm.weight")->grad));
 }
@@ -217,10 +227,11 @@ TEST_CASE("a configuration without q_lora_rank is completed from the weights") {
   Source source;
   const TempDir dir;
   source.Write(dir / "model.safetensors");
-  const std::string config = R"({"model_type":"deepseek_v3","vocab_size":17,"hidden_size":10,"num_hidden_layers":3,
-    "first_k_dense_replace":1,"intermediate_size":7,"max_position_embeddings":64,"rms_norm_eps":1e-6,"num_attention_heads":2,
-    "kv_lora_rank":4,"qk_nope_head_dim":3,"qk_rope_head_dim":4,"v_head_dim":5,"n_routed_experts":6,"num_experts_per_tok":2,
-    "n_shared_experts":2,"moe_intermediate_size":4,"n_group":3,"topk_group":2,"norm_topk_prob":true,
+  const std::string config =
+      R"({"model_type":"deepseek_v3","vocab_size":17,"hidden_size":10,"num_hidden_layers":3,
+    "first_k_dense_replace":1,"intermediate_size":7,"max_position_embeddings":64,"rms_norm_eps":1e-6,
+    "num_attention_heads":2,"kv_lora_rank":4,"qk_nope_head_dim":3,"qk_rope_head_dim":4,"v_head_dim":5,"n_routed_experts":6,
+    "num_experts_per_tok":2,"n_shared_experts":2,"moe_intermediate_size":4,"n_group":3,"topk_group":2,"norm_topk_prob":true,
     "num_nextn_predict_layers":1,"routed_scaling_factor":2.5})";
   WriteFileAtomically(dir / "config.json", config);
   const ModelConfig c = LoadHfModelConfig(HfCheckpoint(dir.path()));

@@ -33,8 +33,10 @@ void CheckGradients(StandaloneModel& model, const std::vector<std::vector<double
     const int64_t most = std::max_element(g.begin(), g.end(), larger) - g.begin();
     for (int s = 0; s <= samples; ++s) {
       const int64_t i =
-          s == samples ? most
-                       : static_cast<int64_t>(PhiloxUniform(99, StreamOf(p->name.c_str()), static_cast<uint64_t>(s)) * static_cast<double>(n));
+          s == samples
+              ? most
+              : static_cast<int64_t>(PhiloxUniform(99, StreamOf(p->name.c_str()), static_cast<uint64_t>(s)) *
+                                     static_cast<double>(n));
       const double expected = FiniteDifference(model, p->master.as<double>() + i);
       // Rounding of the losses costs about 1e-11 whatever the gradient's size.
       const double error = std::abs(g[static_cast<size_t>(i)] - expected);
@@ -125,7 +127,8 @@ TEST_CASE("an expert without a token, and one with all of them") {
     if (p->group != ParameterGroup::kExpert) continue;
     for (const double g : Values(p->grad.At(0))) REQUIRE(g == 0);  // written as zeros over NaN
     for (const double g : Values(p->grad.At(3))) REQUIRE(std::isfinite(g));
-    CHECK(Difference(Values(p->grad.At(3)), std::vector<double>(static_cast<size_t>(p->grad.At(3).elements()), 0.0)) > 0);
+    CHECK(Difference(Values(p->grad.At(3)),
+                     std::vector<double>(static_cast<size_t>(p->grad.At(3).elements()), 0.0)) > 0);
   }
 }
 

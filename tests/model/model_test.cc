@@ -10,7 +10,8 @@ using namespace testing;
 TEST_CASE("a dry micro-batch needs exactly the memory of a real one") {
   const auto device = OneThread();
   for (const ComputeTypes types : {kFloat, kDouble}) {
-    StandaloneModel model(TinyConfig(), {.types = types, .B = 2, .S = 5, .logits = true, .poison = true}, *device);
+    StandaloneModel model(TinyConfig(), {.types = types, .B = 2, .S = 5, .logits = true, .poison = true},
+                          *device);
     const Batch batch = RandomBatch(10, 17, 3);
     Randomise(model, 1);
     model.SetBatch(batch.tokens, batch.targets);
@@ -60,7 +61,9 @@ TEST_CASE("two micro-batches sum to one of double size") {
   two.Backward();
   one.BeginStep();
   for (int half = 0; half < 2; ++half) {
-    const auto part = [&](const std::vector<int32_t>& v) { return std::vector<int32_t>(v.begin() + 7 * half, v.begin() + 7 * half + 7); };
+    const auto part = [&](const std::vector<int32_t>& v) {
+      return std::vector<int32_t>(v.begin() + 7 * half, v.begin() + 7 * half + 7);
+    };
     one.SetBatch(part(batch.tokens), part(batch.targets));
     one.micro_batch().grad_scale = 1.0 / 14;
     one.Forward();
@@ -93,7 +96,8 @@ TEST_CASE("evaluation gives the training loss and changes nothing") {
   CHECK(SameBits(AllGradients(model), gradients));
   CHECK(std::vector<int64_t>(counts.as<int64_t>(), counts.as<int64_t>() + counts.elements()) == load);
 
-  StandaloneModel evaluation_only(TinyConfig(), {.types = kFloat, .B = 2, .S = 6, .gradients = false, .poison = true}, *device);
+  StandaloneModel evaluation_only(
+      TinyConfig(), {.types = kFloat, .B = 2, .S = 6, .gradients = false, .poison = true}, *device);
   Randomise(evaluation_only, 1);
   evaluation_only.SetBatch(batch.tokens, batch.targets);
   CHECK(evaluation_only.Evaluate() == loss);
@@ -111,9 +115,11 @@ TEST_CASE("documents kept apart are computed as if alone") {
   const Batch batch = RandomBatch(9, 17, 3);
   const auto losses = [&](int64_t begin, int64_t end, bool apart) {
     const int64_t S = end - begin;
-    StandaloneModel model(TinyConfig(), {.types = kDouble, .B = 1, .S = S, .attend_across_documents = !apart}, *device);
+    StandaloneModel model(TinyConfig(), {.types = kDouble, .B = 1, .S = S, .attend_across_documents = !apart},
+                          *device);
     Randomise(model, 1);
-    model.SetBatch({batch.tokens.begin() + begin, batch.tokens.begin() + end}, {batch.targets.begin() + begin, batch.targets.begin() + end});
+    model.SetBatch({batch.tokens.begin() + begin, batch.tokens.begin() + end},
+                   {batch.targets.begin() + begin, batch.targets.begin() + end});
     if (apart) {
       std::vector<int32_t> start(static_cast<size_t>(S), 0);
       for (size_t t = 4; t < start.size(); ++t) start[t] = 4;
@@ -136,7 +142,8 @@ TEST_CASE("routing can be forced and the routed experts' output dropped") {
   ForwardTaps taps;
   taps.routing = [&](int64_t layer, const Tensor& idx, const Tensor&) {
     chosen[static_cast<size_t>(layer)] = HostTensor(DType::kI32, idx.shape());
-    std::memcpy(chosen[static_cast<size_t>(layer)].view().data(), idx.data(), static_cast<size_t>(idx.bytes()));
+    std::memcpy(chosen[static_cast<size_t>(layer)].view().data(), idx.data(),
+                static_cast<size_t>(idx.bytes()));
   };
   model.Forward(&taps);
   const double free_loss = model.loss();
@@ -178,7 +185,9 @@ TEST_CASE("parameters are named once, in order, with groups and decay classes") 
   CHECK(experts->spec.global_shape == Shape{6, 8, 10});
   REQUIRE(model.registry().list().Find("model.layers.0.mlp.gate_up_proj") != nullptr);
   CHECK(model.registry().list().Find("model.layers.0.mlp.gate_up_proj")->spec.global_shape == Shape{14, 10});
-  CHECK(model.registry().list().Find("model.layers.2.mlp.shared_experts.down_proj.weight")->spec.global_shape == Shape{10, 8});
+  CHECK(
+      model.registry().list().Find("model.layers.2.mlp.shared_experts.down_proj.weight")->spec.global_shape ==
+      Shape{10, 8});
   CHECK(model.registry().list().Find("model.norm.weight")->decay == DecayClass::kNorm);
   REQUIRE(model.registry().buffers().size() == 2);
   CHECK(model.registry().buffers()[1]->name == "model.layers.2.mlp.gate.e_score_correction_bias");
@@ -199,7 +208,9 @@ TEST_CASE("what the model does not compute is refused by name") {
     }
     return "accepted";
   };
-  const auto has = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
+  const auto has = [](const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+  };
   CHECK(has(message([](ModelConfig& c) { c.num_nextn_predict_layers = 1; }), "num_nextn_predict_layers"));
   CHECK(has(message([](ModelConfig& c) { c.scoring_func = "softmax"; }), "softmax"));
   CHECK(has(message([](ModelConfig& c) { c.topk_method = "greedy"; }), "greedy"));

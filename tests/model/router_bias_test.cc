@@ -20,7 +20,8 @@ TEST_CASE("each layer's router bias moves the right way") {
   Randomise(model, 2);
   std::vector<std::vector<double>> before;
   for (const auto& b : model.registry().buffers()) before.push_back(Values(b->value));
-  for (int micro_batch = 0; micro_batch < 2; ++micro_batch) {  // the load of a step is that of all its micro-batches
+  for (int micro_batch = 0; micro_batch < 2;
+       ++micro_batch) {  // the load of a step is that of all its micro-batches
     const Batch batch = RandomBatch(32, 17, static_cast<uint64_t>(3 + micro_batch));
     model.SetBatch(batch.tokens, batch.targets);
     model.Forward();
@@ -34,7 +35,8 @@ TEST_CASE("each layer's router bias moves the right way") {
     for (int64_t e = 0; e < E; ++e) sum += load[static_cast<size_t>(m * E + e)];
     CHECK(sum == total);
   }
-  CHECK(std::vector<int64_t>(load.begin(), load.begin() + E) != std::vector<int64_t>(load.begin() + E, load.end()));
+  CHECK(std::vector<int64_t>(load.begin(), load.begin() + E) !=
+        std::vector<int64_t>(load.begin() + E, load.end()));
 
   StepState state;
   state.bias_speed = 0.25;

@@ -29,7 +29,8 @@ inline ModelConfig TinyConfig() {
   c.qk_nope_head_dim = 3;
   c.qk_rope_head_dim = 4;
   c.v_head_dim = 5;
-  c.rope_scaling = RopeScaling{.factor = 8, .original_max_position_embeddings = 16, .mscale = 1, .mscale_all_dim = 0.5};
+  c.rope_scaling =
+      RopeScaling{.factor = 8, .original_max_position_embeddings = 16, .mscale = 1, .mscale_all_dim = 0.5};
   c.n_routed_experts = 6;
   c.num_experts_per_tok = 2;
   c.n_shared_experts = 2;
@@ -51,7 +52,8 @@ inline void Randomise(StandaloneModel& model, uint64_t seed) {
   const auto add = [&](const Tensor& x, const std::string& name, double size) {
     DispatchFloat(x.dtype(), [&]<class T>() {
       for (int64_t i = 0; i < x.elements(); ++i) {
-        x.as<T>()[i] += static_cast<T>(size * PhiloxNormal(seed + 1, StreamOf(name.c_str()), static_cast<uint64_t>(i)));
+        x.as<T>()[i] +=
+            static_cast<T>(size * PhiloxNormal(seed + 1, StreamOf(name.c_str()), static_cast<uint64_t>(i)));
       }
     });
   };
@@ -68,7 +70,8 @@ inline Batch RandomBatch(int64_t T, int64_t vocab, uint64_t seed) {
   Batch batch;
   for (int64_t t = 0; t < T; ++t) {
     const auto u = [&](uint64_t stream) {
-      return static_cast<int32_t>(PhiloxUniform(seed, stream, static_cast<uint64_t>(t)) * static_cast<double>(vocab));
+      return static_cast<int32_t>(PhiloxUniform(seed, stream, static_cast<uint64_t>(t)) *
+                                  static_cast<double>(vocab));
     };
     batch.tokens.push_back(u(1));
     batch.targets.push_back(u(2));

@@ -29,17 +29,34 @@ void CheckPartition(const Mesh& mesh, GroupOf&& group_of, int64_t size) {
 }
 
 TEST_CASE("groups partition the ranks, up to 4096") {
-  struct Layout { int64_t world, pp, ep; };
-  for (const Layout l : {Layout{1, 1, 1}, {2, 1, 2}, {4, 1, 2}, {4, 2, 1}, {6, 1, 3}, {8, 2, 4}, {12, 3, 2}, {64, 4, 16},
-                         {2048, 16, 64}, {4096, 16, 64}, {4096, 1, 8}, {4096, 4096, 1}}) {
+  struct Layout {
+    int64_t world, pp, ep;
+  };
+  for (const Layout l : {Layout{1, 1, 1},
+                         {2, 1, 2},
+                         {4, 1, 2},
+                         {4, 2, 1},
+                         {6, 1, 3},
+                         {8, 2, 4},
+                         {12, 3, 2},
+                         {64, 4, 16},
+                         {2048, 16, 64},
+                         {4096, 16, 64},
+                         {4096, 1, 8},
+                         {4096, 4096, 1}}) {
     INFO(l.world << " " << l.pp << " " << l.ep);
     const Mesh mesh(l.world, l.pp, l.ep);
     REQUIRE(mesh.dp() * mesh.pp() == l.world);
     REQUIRE(mesh.edp() * mesh.ep() == mesh.dp());
-    CheckPartition(mesh, [&](int64_t r) { return mesh.PpGroup(r); }, mesh.pp());
-    CheckPartition(mesh, [&](int64_t r) { return mesh.EpGroup(r); }, mesh.ep());
-    CheckPartition(mesh, [&](int64_t r) { return mesh.EdpGroup(r); }, mesh.edp());
-    if (mesh.dp() <= 256) CheckPartition(mesh, [&](int64_t r) { return mesh.DpGroup(r); }, mesh.dp());
+    CheckPartition(
+        mesh, [&](int64_t r) { return mesh.PpGroup(r); }, mesh.pp());
+    CheckPartition(
+        mesh, [&](int64_t r) { return mesh.EpGroup(r); }, mesh.ep());
+    CheckPartition(
+        mesh, [&](int64_t r) { return mesh.EdpGroup(r); }, mesh.edp());
+    if (mesh.dp() <= 256)
+      CheckPartition(
+          mesh, [&](int64_t r) { return mesh.DpGroup(r); }, mesh.dp());
     for (int64_t rank = 0; rank < l.world; ++rank) {
       const Coordinates c = mesh.Of(rank);
       REQUIRE(mesh.RankOf(c.pp, c.dp) == rank);

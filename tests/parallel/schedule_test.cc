@@ -19,7 +19,8 @@ TEST_CASE("one stage: each micro-batch forward and at once backward") {
 }
 
 TEST_CASE("illegal schedules are recognised") {
-  const Task f0{Pass::kForward, 0, 0}, b0{Pass::kBackward, 0, 0}, f1{Pass::kForward, 0, 1}, b1{Pass::kBackward, 0, 1};
+  const Task f0{Pass::kForward, 0, 0}, b0{Pass::kBackward, 0, 0}, f1{Pass::kForward, 0, 1},
+      b1{Pass::kBackward, 0, 1};
   CHECK(ScheduleProblem({f0, f1, b1, b0}, 1, 2) == "");
   CHECK(MaxInFlight({f0, f1, b1, b0}, 0) == 2);
   CHECK(ScheduleProblem({b0, f0}, 1, 1) != "");

@@ -16,7 +16,9 @@ using testing::TempDir;
 
 const std::string kGolden = "tests/golden/";
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 // A directory with the reference's files, one of its configurations as config.json.
 void CopyCase(const std::string& from, const std::string& config, const std::string& to) {
@@ -26,8 +28,10 @@ void CopyCase(const std::string& from, const std::string& config, const std::str
   }
 }
 
-int Run(const std::string& dir, const std::string& out, const std::string& precision = "fp32", const std::string& route_from = "") {
-  return RunParity({.hf_dir = dir, .out = out, .precision = precision, .route_from = route_from, .threads = 1});
+int Run(const std::string& dir, const std::string& out, const std::string& precision = "fp32",
+        const std::string& route_from = "") {
+  return RunParity(
+      {.hf_dir = dir, .out = out, .precision = precision, .route_from = route_from, .threads = 1});
 }
 
 // The entries of a file, to be changed and written again.
@@ -56,7 +60,8 @@ TEST_CASE("parity with the DeepSeek-V3 case, both styles of configuration") {
     CopyCase(kGolden + "deepseek_v3", config, dir.path());
     const std::string out = dir / "ours.safetensors";
     CHECK(Run(dir.path(), out) == 0);
-    const SafetensorsFile ours(out), expected(dir / "expected.safetensors"), weights(dir / "model.safetensors");
+    const SafetensorsFile ours(out), expected(dir / "expected.safetensors"),
+        weights(dir / "model.safetensors");
     CHECK(ours.Get("logits").shape() == expected.Get("logits").shape());
     CHECK(ours.Get("loss").shape() == Shape{1});
     CHECK(ours.Get("routing.2").dtype() == DType::kI32);
@@ -105,7 +110,7 @@ TEST_CASE("a wrong weight, a missing entry and another routing are noticed") {
 
   CopyCase(shape, "config.json", dir.path());
   RemoveTree(dir / "grads.safetensors");
-  CHECK(Run(dir.path(), out) == 0);  // skipped, visibly
+  CHECK(Run(dir.path(), out) == 0);                                        // skipped, visibly
   CHECK(Run(dir.path(), out, "fp32", dir / "expected.safetensors") == 0);  // routed as the reference
   Entries routing(out);
   for (int64_t t = 0; t < 34; ++t) {
@@ -147,14 +152,20 @@ TEST_CASE("the comparison: zero gradients, NaN, order, missing entries") {
   one.as<float>()[0] = 2;
   grads.as<float>()[0] = 1;
   nan.as<float>()[1] = NAN;
-  WriteSafetensors(dir / "expected", {{"loss", one.view()}, {"logits", one.view()}, {"adamw.loss", one.view()},
-                                      {"adamw.grad_norm", one.view()}, {"tokens", one.view()}}, {}, false);
+  WriteSafetensors(dir / "expected",
+                   {{"loss", one.view()},
+                    {"logits", one.view()},
+                    {"adamw.loss", one.view()},
+                    {"adamw.grad_norm", one.view()},
+                    {"tokens", one.view()}},
+                   {}, false);
   WriteSafetensors(dir / "grads", {{"a", grads.view()}, {"z", zero.view()}}, {}, false);
   const SafetensorsFile expected(dir / "expected"), reference(dir / "grads");
   const auto failed = [&](const Tensor& loss, const Tensor& a, const Tensor& z) {
     std::vector<std::string> names;
-    const std::vector<NamedTensor> ours = {{"loss", loss}, {"logits", one.view()}, {"adamw.loss", one.view()},
-                                           {"adamw.grad_norm", one.view()}, {"grad.a", a}, {"grad.z", z}};
+    const std::vector<NamedTensor> ours = {
+        {"loss", loss}, {"logits", one.view()}, {"adamw.loss", one.view()}, {"adamw.grad_norm", one.view()},
+        {"grad.a", a},  {"grad.z", z}};
     for (const ParityRow& row : CompareParity(ours, expected, &reference, {})) {
       if (row.failed) names.push_back(row.what);
     }

@@ -9,7 +9,8 @@ namespace {
 constexpr int64_t kT = 7, kE = 5, kK = 2, kD = 3, kR = kT * kK;
 
 void FillRandom(const Tensor& x, uint64_t seed) {
-  for (int64_t i = 0; i < x.elements(); ++i) x.as<double>()[i] = PhiloxNormal(seed, 0, static_cast<uint64_t>(i));
+  for (int64_t i = 0; i < x.elements(); ++i)
+    x.as<double>()[i] = PhiloxNormal(seed, 0, static_cast<uint64_t>(i));
 }
 
 double Dot(const Tensor& a, const Tensor& b) {
@@ -40,8 +41,10 @@ TEST_CASE("dispatch and combine are each other's adjoint, and rows are expert-ma
   CHECK(offsets[kE] == kR);
   CHECK(offsets[2] == offsets[3]);
 
-  HostTensor x(DType::kF64, {kT, kD}), w(DType::kF64, {kT, kK}), x_R(DType::kF64, {kR, kD}), w_R(DType::kF64, {kR});
-  HostTensor y_R(DType::kF64, {kR, kD}), dw_R(DType::kF64, {kR}), y(DType::kF64, {kT, kD}), dw(DType::kF64, {kT, kK});
+  HostTensor x(DType::kF64, {kT, kD}), w(DType::kF64, {kT, kK}), x_R(DType::kF64, {kR, kD}),
+      w_R(DType::kF64, {kR});
+  HostTensor y_R(DType::kF64, {kR, kD}), dw_R(DType::kF64, {kR}), y(DType::kF64, {kT, kD}),
+      dw(DType::kF64, {kT, kK});
   FillRandom(x.view(), 1);
   FillRandom(w.view(), 2);
   FillRandom(y_R.view(), 3);
