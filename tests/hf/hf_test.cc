@@ -230,9 +230,9 @@ TEST_CASE("a configuration without q_lora_rank is completed from the weights") {
   const std::string config =
       R"({"model_type":"deepseek_v3","vocab_size":17,"hidden_size":10,"num_hidden_layers":3,
     "first_k_dense_replace":1,"intermediate_size":7,"max_position_embeddings":64,"rms_norm_eps":1e-6,
-    "num_attention_heads":2,"kv_lora_rank":4,"qk_nope_head_dim":3,"qk_rope_head_dim":4,"v_head_dim":5,"n_routed_experts":6,
-    "num_experts_per_tok":2,"n_shared_experts":2,"moe_intermediate_size":4,"n_group":3,"topk_group":2,"norm_topk_prob":true,
-    "num_nextn_predict_layers":1,"routed_scaling_factor":2.5})";
+    "num_attention_heads":2,"kv_lora_rank":4,"qk_nope_head_dim":3,"qk_rope_head_dim":4,"v_head_dim":5,
+    "n_routed_experts":6,"num_experts_per_tok":2,"n_shared_experts":2,"moe_intermediate_size":4,"n_group":3,
+    "topk_group":2,"norm_topk_prob":true,"num_nextn_predict_layers":1,"routed_scaling_factor":2.5})";
   WriteFileAtomically(dir / "config.json", config);
   const ModelConfig c = LoadHfModelConfig(HfCheckpoint(dir.path()));
   CHECK(c.q_lora_rank == 5);

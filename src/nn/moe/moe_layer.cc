@@ -17,7 +17,7 @@ MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelCo
   }
 }
 
-// ---- route: x_TD -> idx_TK, w_TK, the load ----
+// ---- route: x_TD -> idx_TK, w_TK, the load
 
 void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSaved& s) const {
   s.x = x;
@@ -34,7 +34,7 @@ void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) co
   router_.BackwardWeight(ctx, mb, s.router);
 }
 
-// ---- dispatch: x_TD, w_TK -> x_RD, w_R. Adjoint, a combine: dx_TD[t] = shared^T + sum of t's rows of dx_RD ----
+// ---- dispatch: x_TD, w_TK -> x_RD, w_R. Adjoint, a combine: dx_TD = shared^T + sum of t's rows in dx_RD
 
 void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
@@ -56,7 +56,7 @@ void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s)
   if (has_shared_) shared_.BackwardWeight(ctx, mb, s.shared);
 }
 
-// ---- experts: x_RD, w_R -> y_RD ----
+// ---- experts: x_RD, w_R -> y_RD
 
 void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   experts_.Save(ctx, mb, s.x_RD, s.w_R, s.handle.offsets, s.experts);
@@ -75,7 +75,7 @@ void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) 
   experts_.BackwardWeight(ctx, mb, s.experts);
 }
 
-// ---- combine: y_TD[t] = residual + shared + sum of t's rows of y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t] ----
+// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t]
 
 void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                               MoeSaved& s) const {
