@@ -2,6 +2,7 @@
 #include <atomic>
 #include <cstdint>
 #include <stdexcept>
+#include <string>
 #include <vector>
 
 #include "src/base/error.h"
@@ -16,9 +17,10 @@ namespace {
 TEST_CASE("cpu device: says its threads and OpenBLAS's version and kernels") {
   const auto cpu = MakeCpuDevice({.threads = 3});
   CHECK(cpu->kind() == DeviceKind::kCpu);
-  CHECK_THAT(cpu->description(), Catch::StartsWith("cpu (3 threads, OpenBLAS 0.") && Catch::EndsWith(" kernels)"));
+  CHECK(cpu->description().starts_with("cpu (3 threads, OpenBLAS 0."));
+  CHECK(cpu->description().ends_with(" kernels)"));
   CHECK(cpu->description().find(PrepareOpenBlas()) != std::string::npos);
-  CHECK_THAT(MakeCpuDevice({.threads = 1})->description(), Catch::StartsWith("cpu (1 thread, "));
+  CHECK(MakeCpuDevice({.threads = 1})->description().starts_with("cpu (1 thread, "));
   CHECK_THROWS_AS(MakeCpuDevice({.threads = -1}), InternalError);
 }
 
@@ -34,7 +36,13 @@ TEST_CASE("cpu device: memory is aligned and zeroed, copies copy") {
   CHECK(out == in);
   cpu->Free(p);
   cpu->Free(nullptr);
-  CHECK_THROWS_WITH(cpu->Allocate(size_t{1} << 52), Catch::Contains("4503599627370496 bytes"));
+  std::string message;
+  try {
+    cpu->Allocate(size_t{1} << 52);
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  CHECK(message.find("4503599627370496 bytes") != std::string::npos);
 }
 
 TEST_CASE("dry device: copies do nothing, memory is refused") {
@@ -76,9 +84,11 @@ TEST_CASE("parallel for: within a chunk it runs in place, and an exception comes
     ParallelFor(stream, 10, 1, [&](int64_t, int64_t) { ++inner; });
   });
   CHECK(inner == 100);
-  CHECK_THROWS_AS(ParallelFor(stream, 10, 1, [](int64_t begin, int64_t) {
-    if (begin == 6) throw std::out_of_range("six");
-  }), std::out_of_range);
+  CHECK_THROWS_AS(ParallelFor(stream, 10, 1,
+                              [](int64_t begin, int64_t) {
+                                if (begin == 6) throw std::out_of_range("six");
+                              }),
+                  std::out_of_range);
   std::atomic<int> after{0};
   ParallelFor(stream, 10, 1, [&](int64_t, int64_t) { ++after; });
   CHECK(after == 10);

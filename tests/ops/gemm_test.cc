@@ -106,10 +106,16 @@ TEST_CASE("gemm: one of M, N, K is 0 or 1") {
 TEST_CASE("gemm: a wrong shape or type names the argument and both values") {
   CpuFixture cpu;
   const Tensor a = cpu.Make(DType::kF32, {2, 3}), b = cpu.Make(DType::kF32, {3, 4}), d = cpu.Make(DType::kF32, {2, 4});
-  CHECK_THROWS_WITH(Gemm(cpu.stream(), {.a = a, .b = b, .d = d, .trans_b = true}),
-                    Catch::Contains("b is [3, 4], not [4, 3]"));
-  CHECK_THROWS_WITH(Gemm(cpu.stream(), {.a = a, .b = cpu.Make(DType::kF64, {3, 4}), .d = d}),
-                    Catch::Contains("b is F64, not F32"));
+  const auto message_of = [&](const GemmArgs& args) -> std::string {
+    try {
+      Gemm(cpu.stream(), args);
+    } catch (const InternalError& e) {
+      return e.what();
+    }
+    return "";
+  };
+  CHECK(message_of({.a = a, .b = b, .d = d, .trans_b = true}).find("b is [3, 4], not [4, 3]") != std::string::npos);
+  CHECK(message_of({.a = a, .b = cpu.Make(DType::kF64, {3, 4}), .d = d}).find("b is F64, not F32") != std::string::npos);
 }
 
 TEST_CASE("gemm: the dry device checks shapes and needs no data") {
