@@ -26,7 +26,11 @@ stage() {
   shift
   say "== $label"
   "$@" || status=$?
-  say "== $label: $( ((status)) && echo "failed after" || echo "done in") $(seconds_since "$start") s"
+  if ((status)); then
+    say "== $label: ended with exit code $status after $(seconds_since "$start") s"
+  else
+    say "== $label: done in $(seconds_since "$start") s"
+  fi
   return "$status"
 }
 

@@ -38,7 +38,8 @@ main() {
   (($#)) || { usage >&2; exit 2; }
   command -v mpirun >/dev/null || die "mpirun is not here" "Run scripts/setup.sh"
 
-  build //tools:yardmaster
+  # train.sh has just built, and said what there is to say about it.
+  [[ -n ${YM_BUILT:-} ]] || build //tools:yardmaster
 
   local binary=bazel-bin/tools/yardmaster
   [[ $PWD == "$YM_ROOT" ]] || binary=$YM_ROOT/$binary

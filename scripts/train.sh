@@ -51,6 +51,7 @@ main() {
   stage setup scripts/setup.sh
   stage build build //tools:yardmaster
   stage data make_data
+  export YM_BUILT=1
   stage train scripts/run.sh -n "$ranks" train "$CONFIG" "$@"
   say "== all: $(seconds_since "$start") s"
 }
