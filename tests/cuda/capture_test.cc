@@ -13,8 +13,7 @@
 namespace yardmaster::testing {
 namespace {
 
-TEST_CASE("gpu capture: GEMM, grouped GEMM, attention and loss replay bit for bit with new counts") {
-  YM_NEEDS_GPU();
+void CheckReplay(GroupedGemmMode mode) {
   Gpu gpu(size_t{1} << 30);
   const cudaStream_t s = CudaStream(gpu.stream());
   const int64_t T = 256, D = 256, L = 4, H = 2, V = 1000;
@@ -31,8 +30,8 @@ TEST_CASE("gpu capture: GEMM, grouped GEMM, attention and loss replay bit for bi
   const Tensor loss = gpu.Make(DType::kF64, {1}), dx = gpu.Make(DType::kBF16, {T, D}), dhead = gpu.Make(DType::kF32, {V, D});
   const auto step = [&] {
     Gemm(gpu.stream(), {.a = x, .b = w.At(0), .d = dense, .trans_b = true});
-    GroupedGemmForward(gpu.stream(), x, w, offsets, rows);
-    GroupedGemmBackwardWeight(gpu.stream(), rows, x, offsets, 0, dw);
+    GroupedGemmForward(gpu.stream(), x, w, offsets, rows, mode);
+    GroupedGemmBackwardWeight(gpu.stream(), rows, x, offsets, 0, dw, mode);
     AttentionForward(gpu.stream(), f, gpu.work());
     AttentionBackward(gpu.stream(), b, gpu.work());
     YM_CUDA_CHECK(gpu.stream(), "test", cudaMemsetAsync(loss.data(), 0, 8, s));
@@ -65,6 +64,16 @@ TEST_CASE("gpu capture: GEMM, grouped GEMM, attention and loss replay bit for bi
   }
   static_cast<void>(cudaGraphExecDestroy(exec));
   static_cast<void>(cudaGraphDestroy(graph));
+}
+
+TEST_CASE("gpu capture: GEMM, grouped GEMM, attention and loss replay bit for bit with new counts") {
+  YM_NEEDS_GPU();
+  CheckReplay(GroupedGemmMode::kAuto);
+}
+
+TEST_CASE("gpu capture: the same with the portable grouped GEMM") {
+  YM_NEEDS_GPU();
+  CheckReplay(GroupedGemmMode::kPortable);
 }
 
 }  // namespace

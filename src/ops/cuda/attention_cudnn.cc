@@ -10,7 +10,8 @@
 namespace yardmaster::cuda {
 namespace {
 
-constexpr size_t kOldestCudnn = 91600;  // before, the backward was wrong for lengths that are no multiple of 128
+constexpr size_t kOldestCudnn = 91300;     // before, the backward is restricted or wrong at 192/128
+constexpr size_t kAnyLengthCudnn = 91600;  // before, the backward is wrong for lengths that are no multiple of 128
 
 // One per device: the library handle and a plan, or a refusal, per shape.
 class Sdpa {
@@ -34,6 +35,10 @@ class Sdpa {
     if (handle_ != nullptr) static_cast<void>(cudnnDestroy(handle_));
   }
 
+  // One answer for forward and backward.
+  bool Takes(const AttentionShape& a) const {
+    return CudnnRunsOn(a, device_.properties().sm) && (a.S % 128 == 0 || cudnnGetVersion() >= kAnyLengthCudnn);
+  }
   const SdpaForward* Forward(const SdpaShape& shape, int64_t workspace) {
     return Find(forward_, "forward", shape, [&] { return BuildSdpaForward(handle_, shape, workspace); });
   }
@@ -99,8 +104,8 @@ int64_t RoundUp(int64_t x) { return (x + 255) / 256 * 256; }
 
 bool CudnnAttentionForward(const Stream& stream, const AttentionArgs& g, const Tensor& work) {
   const AttentionShape a(g);
-  if (!CudnnRunsOn(a, CudaDeviceOf(stream).properties().sm)) return false;
   Sdpa& sdpa = CudaDeviceOf(stream).Extension<Sdpa>();
+  if (!sdpa.Takes(a)) return false;
   const SdpaForward* f = sdpa.Forward(ShapeOf(a, CutCudnnForward(a), g.scale, true), work.bytes());
   if (f == nullptr) return false;
   sdpa.Execute(stream, "AttentionForward", f->plan,
@@ -112,8 +117,8 @@ bool CudnnAttentionForward(const Stream& stream, const AttentionArgs& g, const T
 bool CudnnAttentionBackward(const Stream& stream, const AttentionBackwardArgs& g, const Tensor& work) {
   const AttentionArgs& f = g.forward;
   const AttentionShape a(f);
-  if (!CudnnRunsOn(a, CudaDeviceOf(stream).properties().sm)) return false;
   Sdpa& sdpa = CudaDeviceOf(stream).Extension<Sdpa>();
+  if (!sdpa.Takes(a)) return false;
   CudnnCut cut = CutCudnnBackward(a, g.deterministic);
   // The last samples may be fewer than cut.samples. cuDNN must take both, or none: one call, one method.
   const auto plan_for = [&](int64_t samples) {
