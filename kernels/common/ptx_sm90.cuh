@@ -31,6 +31,11 @@ __device__ __forceinline__ void ClusterSync() {
   asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
 
+// A barrier of `threads` threads of the block; 0 is __syncthreads.
+__device__ __forceinline__ void NamedBarrier(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
 // ---- mbarriers ------------------------------------------------------------------------------------------------------
 
 __device__ __forceinline__ void BarrierInit(Shared barrier, uint32_t arrivals) {
@@ -153,6 +158,13 @@ __device__ __forceinline__ void RegistersShrink() {
 __device__ __forceinline__ void StoreMatrix4(Shared row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0), "r"(m1), "r"(m2),
                "r"(m3)
+               : "memory");
+}
+
+// The same; row r of a stored matrix is column r of the registers' matrix.
+__device__ __forceinline__ void StoreMatrix4Transposed(Shared row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0), "r"(m1),
+               "r"(m2), "r"(m3)
                : "memory");
 }
 

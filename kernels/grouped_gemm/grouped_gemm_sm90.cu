@@ -31,15 +31,15 @@ cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
   TensorMapDesc a, b, d, d_prefetch;
   switch (p.op) {
     case GemmOp::kForward:
-      a = RaggedRowsMap(p.a, kBf16, 2, s.rows, s.k, kTileK, 64);
-      b = DenseMap(p.b, kBf16, 2, s.experts, s.n, s.k, kTileK, kTileN / 2);
-      d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.n, 64, 16);
+      a = DenseMap(p.a, kBf16, 2, s.experts, s.n, s.k, kTileK, 64);
+      b = RaggedRowsMap(p.b, kBf16, 2, s.rows, s.k, kTileK, 64);
+      d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.n, 64, 64);
       d_prefetch = d;
       break;
     case GemmOp::kDgrad:
-      a = RaggedRowsMap(p.a, kBf16, 2, s.rows, s.n, kTileK, 64);
-      b = DenseMap(p.b, kBf16, 2, s.experts, s.n, s.k, 64, kTileK);
-      d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.k, 64, 16);
+      a = DenseMap(p.a, kBf16, 2, s.experts, s.n, s.k, 64, kTileK);
+      b = RaggedRowsMap(p.b, kBf16, 2, s.rows, s.n, kTileK, 64);
+      d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.k, 64, 64);
       d_prefetch = d;
       break;
     case GemmOp::kWgrad: {
@@ -59,33 +59,24 @@ cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
   return EncodeTensorMap(d_prefetch, &maps->d_prefetch);
 }
 
-template <GemmOp kOp, bool kFp32, int kStages, int kStoreBuffers>
-cudaError_t Launch(const Maps& maps, const GemmParams& params, int clusters, cudaStream_t stream) {
-  constexpr int kBytes = SharedMemoryBytes(kStages, kStoreBuffers);
-  static_assert(kBytes <= kSharedMemoryLimit);
-  const auto kernel = GroupedGemmKernel<kOp, kFp32, kStages, kStoreBuffers>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
+template <GemmOp kOp, bool kFp32>
+cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig& config, cudaStream_t stream) {
+  const auto kernel = GroupedGemmKernel<kOp, kFp32>;
+  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMemoryBytes);
       error != cudaSuccess) {
     return error;
   }
   cudaLaunchAttribute cluster;
   cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kClusterSize, 1, 1};
+  cluster.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t launch = {};
-  launch.gridDim = dim3(clusters * kClusterSize);
   launch.blockDim = dim3(kThreads);
-  launch.dynamicSmemBytes = kBytes;
+  launch.dynamicSmemBytes = kSharedMemoryBytes;
   launch.stream = stream;
   launch.attrs = &cluster;
   launch.numAttrs = 1;
+  launch.gridDim = dim3(config.clusters * kCluster);
   return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, maps.d_prefetch, params);
-}
-
-template <GemmOp kOp, bool kFp32>
-cudaError_t LaunchStages(const Maps& maps, const GemmParams& params, const GemmConfig& config, cudaStream_t stream) {
-  if (config.stages == 4 && config.store_buffers == 2) return Launch<kOp, kFp32, 4, 2>(maps, params, config.clusters, stream);
-  if (config.stages == 3 && config.store_buffers == 5) return Launch<kOp, kFp32, 3, 5>(maps, params, config.clusters, stream);
-  return cudaErrorInvalidValue;
 }
 
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }
@@ -99,26 +90,25 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
   Maps maps;
   if (const cudaError_t error = EncodeMaps(problem, &maps); error != cudaSuccess) return error;
   const bool wgrad = problem.op == GemmOp::kWgrad;
-  GemmParams params;
+  GemmParams params = {};
   params.offsets = problem.offsets;
   params.rows = static_cast<int>(s.rows);
-  params.m_extent = s.n;
-  params.n_extent = problem.op == GemmOp::kForward ? s.n : s.k;
+  params.m_extent = problem.op == GemmOp::kDgrad ? s.k : s.n;
   params.fixed_k_blocks = CeilDiv(problem.op == GemmOp::kForward ? s.k : s.n, kTileK);
   params.accumulate = problem.accumulate;
-  params.stagger_clocks = config.stagger_clocks;
   params.prefetch = problem.accumulate && config.prefetch;
   params.schedule.experts = s.experts;
-  params.schedule.n_tiles = CeilDiv(params.n_extent, kTileN);
-  params.schedule.fixed_m_tiles = wgrad ? CeilDiv(s.n, kTileM) : 0;
+  params.schedule.m_groups = CeilDiv(CeilDiv(params.m_extent, kTileM), kCluster);
+  params.schedule.ragged_n = !wgrad;
+  params.schedule.n_extent = s.k;
   params.schedule.skip_empty = !wgrad || problem.accumulate;
-  params.schedule.group_m = config.group_m;
+  params.schedule.group = config.group;
   switch (problem.op) {
-    case GemmOp::kForward: return LaunchStages<GemmOp::kForward, false>(maps, params, config, stream);
-    case GemmOp::kDgrad: return LaunchStages<GemmOp::kDgrad, false>(maps, params, config, stream);
+    case GemmOp::kForward: return Launch<GemmOp::kForward, false>(maps, params, config, stream);
+    case GemmOp::kDgrad: return Launch<GemmOp::kDgrad, false>(maps, params, config, stream);
     case GemmOp::kWgrad:
-      return problem.output == GroupedGemmOutput::kFp32 ? LaunchStages<GemmOp::kWgrad, true>(maps, params, config, stream)
-                                                        : LaunchStages<GemmOp::kWgrad, false>(maps, params, config, stream);
+      return problem.output == GroupedGemmOutput::kFp32 ? Launch<GemmOp::kWgrad, true>(maps, params, config, stream)
+                                                        : Launch<GemmOp::kWgrad, false>(maps, params, config, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -134,8 +124,7 @@ cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& opti
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   if (major != 9 || minor != 0) return cudaErrorNotSupported;
-  const bool fp32 = problem.output == GroupedGemmOutput::kFp32;
-  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, fp32, sm_count, options.free_sms), stream);
+  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, sm_count, options.free_sms), stream);
 }
 
 }  // namespace
@@ -143,13 +132,13 @@ cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& opti
 cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK, const void* w_LNK,
                                    const int64_t* offsets, void* y_RN, const GroupedGemmOptions& options,
                                    cudaStream_t stream) {
-  return Run({sm90::GemmOp::kForward, shape, x_RK, w_LNK, y_RN, offsets}, options, stream);
+  return Run({sm90::GemmOp::kForward, shape, w_LNK, x_RK, y_RN, offsets}, options, stream);
 }
 
 cudaError_t GroupedGemmDgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* w_LNK,
                                  const int64_t* offsets, void* dx_RK, const GroupedGemmOptions& options,
                                  cudaStream_t stream) {
-  return Run({sm90::GemmOp::kDgrad, shape, dy_RN, w_LNK, dx_RK, offsets}, options, stream);
+  return Run({sm90::GemmOp::kDgrad, shape, w_LNK, dy_RN, dx_RK, offsets}, options, stream);
 }
 
 cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* x_RK, const int64_t* offsets,

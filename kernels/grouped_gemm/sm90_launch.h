@@ -12,15 +12,14 @@ namespace yardmaster::sm90 {
 struct GemmProblem {
   GemmOp op = GemmOp::kForward;
   GroupedGemmShape shape;
-  const void* a = nullptr;  // x_RK, dy_RN, dy_RN
-  const void* b = nullptr;  // w_LNK, w_LNK, x_RK
+  const void* a = nullptr;  // w_LNK, w_LNK, dy_RN
+  const void* b = nullptr;  // x_RK, dy_RN, x_RK
   void* d = nullptr;        // y_RN, dx_RK, dw_LNK
   const int64_t* offsets = nullptr;
   GroupedGemmOutput output = GroupedGemmOutput::kBf16;  // wgrad
   bool accumulate = false;                              // wgrad
 };
 
-// cudaErrorInvalidValue for a configuration that is not compiled in.
 cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cudaStream_t stream);
 
 }  // namespace yardmaster::sm90

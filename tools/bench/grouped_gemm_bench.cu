@@ -5,7 +5,7 @@
 // (above 1: faster than dense). Data are random: zeros would draw less power and run faster.
 //
 //   grouped_gemm_bench [--rows 32768] [--pairs 9] [--experts 4,8,32] [--routing all|balanced,...]
-//                      [--stages 4,3] [--group-m 8] [--ops forward,...] [--free-sms 0]
+//                      [--group 8] [--prefetch 1,0] [--ops forward,...] [--free-sms 0]
 #include <cmath>
 #include <cstring>
 #include <map>
@@ -89,8 +89,8 @@ const std::vector<Projection> kProjections = {{"gate+up", 4096, 7168}, {"down", 
 
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> options = {{"--rows", "32768"}, {"--pairs", "9"},     {"--experts", "4,8,32"},
-                                                {"--routing", "balanced,vary30"}, {"--stages", "0"}, {"--group-m", "0"},
-                                                {"--ops", ""},       {"--free-sms", "0"}, {"--projections", ""}, {"--stagger", "-1"}, {"--prefetch", "1"}};
+                                                {"--routing", "balanced,vary30"}, {"--group", "0"},
+                                                {"--ops", ""},       {"--free-sms", "0"}, {"--projections", ""}, {"--prefetch", "1"}};
   for (int i = 1; i + 1 < argc; i += 2) {
     if (!options.count(argv[i])) {
       std::fprintf(stderr, "unknown option %s\n", argv[i]);
@@ -144,12 +144,12 @@ int Main(int argc, char** argv) {
         case GemmOp::kForward:
           dense = std::make_unique<DenseGemm>(handle, true, false, n, rows, k, CUDA_R_16BF, 0.0f, workspace);
           run_dense = [&, x] { dense->Run(weights.As<void>(), x, out.As<void>()); };
-          problem.a = x, problem.b = weights.As<void>(), problem.d = out.As<void>();
+          problem.a = weights.As<void>(), problem.b = x, problem.d = out.As<void>();
           break;
         case GemmOp::kDgrad:
           dense = std::make_unique<DenseGemm>(handle, false, false, k, rows, n, CUDA_R_16BF, 0.0f, workspace);
           run_dense = [&, dy] { dense->Run(weights.As<void>(), dy, out.As<void>()); };
-          problem.a = dy, problem.b = weights.As<void>(), problem.d = out.As<void>();
+          problem.a = weights.As<void>(), problem.b = dy, problem.d = out.As<void>();
           break;
         case GemmOp::kWgrad:
           dense = std::make_unique<DenseGemm>(handle, false, true, k, n, rows,
@@ -167,25 +167,19 @@ int Main(int argc, char** argv) {
           const std::vector<int64_t> counts = Counts(routing, experts, rows);
           for (int i = 0; i < experts; ++i) starts[i + 1] = starts[i] + counts[i];
           BENCH_CHECK(cudaMemcpy(offsets.As<void>(), starts.data(), starts.size() * 8, cudaMemcpyHostToDevice));
-          for (const std::string& stages : Split(options["--stages"])) {
-            for (const std::string& group_m : Split(options["--group-m"])) {
-              GemmConfig config = sm90::SelectConfig(variant.op, variant.output == GroupedGemmOutput::kFp32,
-                                                     device.multiProcessorCount, free_sms);
-              if (stages != "0") config.stages = std::stoi(stages), config.store_buffers = config.stages == 4 ? 2 : 5;
-              if (group_m != "0") config.group_m = std::stoi(group_m);
-              for (const std::string& stagger : Split(options["--stagger"])) {
-              if (stagger != "-1") config.stagger_clocks = std::stoi(stagger);
+            for (const std::string& group : Split(options["--group"])) {
+              GemmConfig config = sm90::SelectConfig(variant.op, device.multiProcessorCount, free_sms);
+              if (group != "0") config.group = std::stoi(group);
               for (const std::string& prefetch : Split(options["--prefetch"])) {
               config.prefetch = prefetch == "1";
               const auto ours = [&] { BENCH_CHECK(sm90::LaunchGemm(problem, config, nullptr)); };
               const PairedTime t = TimePaired(ours, run_dense, pairs, 2);
-              std::printf("%-8s %-14s %3d %-9s s%d g%d w%d p%d %9.3f %7.0f %9.3f %7.0f %6.3f\n", projection.name.c_str(),
-                          variant.name.c_str(), experts, routing.c_str(), config.stages, config.group_m, config.stagger_clocks, config.prefetch, t.first_ms,
+              std::printf("%-8s %-14s %3d %-9s g%d p%-6d %9.3f %7.0f %9.3f %7.0f %6.3f\n", projection.name.c_str(),
+                          variant.name.c_str(), experts, routing.c_str(), config.group, config.prefetch, t.first_ms,
                           flops / t.first_ms / 1e9, t.second_ms, flops / t.second_ms / 1e9, t.ratio);
               std::fflush(stdout);
-              }}
+              }
             }
-          }
         }
       }
     }
