@@ -13,6 +13,9 @@ void CheckSpec(const RouterSpec& s) {
   YM_CHECK(0 < s.topk_groups && s.topk_groups <= s.num_groups, "router: ", s.topk_groups, " of ", s.num_groups, " groups");
   YM_CHECK(s.top_k <= s.topk_groups * (s.num_experts / s.num_groups), "router: ", s.topk_groups, " groups of ",
            s.num_experts / s.num_groups, " experts cannot give ", s.top_k);
+  const double largest_skew = static_cast<double>(s.num_experts) / static_cast<double>(s.top_k);
+  YM_CHECK(s.force != ForcedRouting::kSkewed || (1 <= s.force_skew && s.force_skew <= largest_skew), "router: skew ",
+           s.force_skew, " outside [1, ", largest_skew, "]");
 }
 
 }  // namespace

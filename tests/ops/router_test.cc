@@ -28,8 +28,11 @@ void Reference(const RouterSpec& s, const OpValues& in, OpValues& out) {
   const auto E = static_cast<size_t>(s.num_experts);
   for (size_t t = 0; t < in.at("logits").size() / E; ++t) {
     std::vector<double> score(E), choice(E);
+    double exp_sum = 0;
+    for (size_t e = 0; e < E; ++e) exp_sum += std::exp(in.at("logits")[t * E + e]);
     for (size_t e = 0; e < E; ++e) {
-      score[e] = SigmoidOf(in.at("logits")[t * E + e]);
+      const double z = in.at("logits")[t * E + e];
+      score[e] = s.score == RouterScore::kSoftmax ? std::exp(z) / exp_sum : SigmoidOf(z);
       choice[e] = score[e] + in.at("bias")[e];
     }
     std::vector<double> group_score;
@@ -37,7 +40,7 @@ void Reference(const RouterSpec& s, const OpValues& in, OpValues& out) {
     for (size_t g = 0; g < static_cast<size_t>(s.num_groups); ++g) {
       std::vector<double> c(choice.begin() + static_cast<int64_t>(g * size), choice.begin() + static_cast<int64_t>((g + 1) * size));
       std::sort(c.begin(), c.end(), std::greater<>());
-      group_score.push_back(c[0] + (size > 1 ? c[1] : 0));
+      group_score.push_back(c[0] + (size > 1 && s.group_score == GroupScore::kTop2Sum ? c[1] : 0));
     }
     std::vector<double> masked(E, -std::numeric_limits<double>::infinity());
     for (const int64_t g : Best(group_score, s.topk_groups)) {
@@ -81,6 +84,18 @@ TEST_CASE("router: groups, bias, scaling, with and without normalisation") {
   CheckRouter({.num_experts = 6, .top_k = 2, .num_groups = 6, .topk_groups = 3}, 20, 0.1);  // groups of one expert
   CheckRouter({.num_experts = 256, .top_k = 8, .num_groups = 8, .topk_groups = 4, .scaling = 2.5}, 70, 0.1);  // DeepSeek-V3
   CheckRouter({.num_experts = 4, .top_k = 2}, 0, 0);
+}
+
+TEST_CASE("router: softmax scores, normalised or not, groups by their best expert") {
+  constexpr RouterScore kSoftmax = RouterScore::kSoftmax;
+  CheckRouter({.num_experts = 64, .top_k = 6, .score = kSoftmax, .normalise = false}, 40, 0);  // DeepSeek-V2-Lite
+  CheckRouter({.num_experts = 160, .top_k = 6, .num_groups = 8, .topk_groups = 3, .score = kSoftmax,
+               .group_score = GroupScore::kMax, .normalise = false, .scaling = 16}, 30, 0);  // DeepSeek-V2
+  CheckRouter({.num_experts = 128, .top_k = 8, .score = kSoftmax}, 30, 0);  // Qwen3
+  CheckRouter({.num_experts = 8, .top_k = 2, .score = kSoftmax}, 31, 0);    // Mixtral
+  CheckRouter({.num_experts = 5, .top_k = 1, .score = kSoftmax, .normalise = false}, 9, 0.1);
+  CheckRouter({.num_experts = 6, .top_k = 5, .score = kSoftmax, .scaling = 2}, 4, 0.1);
+  CheckRouter({.num_experts = 16, .top_k = 4, .num_groups = 4, .topk_groups = 2, .group_score = GroupScore::kMax}, 50, 0.3);
 }
 
 struct Routed {
@@ -138,6 +153,28 @@ TEST_CASE("router: NaN logits still give distinct experts in range, so that the 
   }
 }
 
+std::vector<double> ForcedLoad(const RouterSpec& spec, int64_t n_T) {
+  const auto logits = RandomValues("forced", n_T * spec.num_experts);
+  std::vector<double> counts = Route(spec, logits, {}).counts;
+  for (double& c : counts) c -= 100;
+  return counts;
+}
+
+TEST_CASE("router: forced balance and forced skew") {
+  const RouterSpec balanced{.num_experts = 6, .top_k = 4, .force = ForcedRouting::kBalanced};
+  CHECK(ForcedLoad(balanced, 30) == std::vector<double>(6, 20));
+  for (const double skew : {1.0, 1.2, 1.5}) {
+    const RouterSpec spec{.num_experts = 6, .top_k = 4, .force = ForcedRouting::kSkewed, .force_skew = skew};
+    const std::vector<double> load = ForcedLoad(spec, 30);
+    CHECK(load[0] == std::round(20 * skew));
+    const auto [least, most] = std::minmax_element(load.begin() + 1, load.end());
+    CHECK(*most - *least <= 1);
+  }
+  const Routed r = Route({.num_experts = 16, .top_k = 2, .force = ForcedRouting::kSkewed, .force_skew = 3}, std::vector<double>(16 * 40), {});
+  for (size_t p = 0; p < r.idx.size(); p += 2) CHECK(r.idx[p] < r.idx[p + 1]);
+  CHECK_THROWS_AS(ForcedLoad({.num_experts = 6, .top_k = 4, .force = ForcedRouting::kSkewed, .force_skew = 1.6}, 3), InternalError);
+}
+
 void CheckGolden(const std::string& name, RouterSpec spec) {
   INFO(name);
   const SafetensorsFile file("tests/golden/router/router.safetensors", ExitCode::kData);
@@ -145,7 +182,8 @@ void CheckGolden(const std::string& name, RouterSpec spec) {
   const std::vector<double> map = get("map"), probs = get("probs"), dprobs = get("dprobs"), dlogits = get("dlogits");
   const int64_t n_T = file.Get(name + ".logits").dim(0), E = spec.num_experts, K = spec.top_k;
   CpuFixture cpu;
-  const RouterArgs args{.logits = cpu.Make(DType::kF32, {n_T, E}, get("logits")), .bias = cpu.Make(DType::kF32, {E}, get("bias")),
+  const RouterArgs args{.logits = cpu.Make(DType::kF32, {n_T, E}, get("logits")),
+                        .bias = file.Has(name + ".bias") ? cpu.Make(DType::kF32, {E}, get("bias")) : Tensor(),
                         .scores = cpu.Make(DType::kF32, {n_T, E}), .idx = cpu.Make(DType::kI32, {n_T, K}),
                         .w = cpu.Make(DType::kF32, {n_T, K})};
   RouterForward(cpu.stream(), spec, args);
@@ -167,6 +205,8 @@ void CheckGolden(const std::string& name, RouterSpec spec) {
 TEST_CASE("router: Megatron-Core's results") {
   CheckGolden("v3", {.num_experts = 16, .top_k = 4, .num_groups = 4, .topk_groups = 2, .scaling = 2.5});
   CheckGolden("sigmoid_nogroup", {.num_experts = 16, .top_k = 2});
+  CheckGolden("softmax_topk_then_softmax", {.num_experts = 8, .top_k = 2, .score = RouterScore::kSoftmax});
+  CheckGolden("softmax_then_topk", {.num_experts = 16, .top_k = 4, .score = RouterScore::kSoftmax, .normalise = false});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "src/ops/cpu/router_cpu.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -41,7 +42,7 @@ class ExpertChooser {
     if (limited) {
       std::fill(group_taken_.begin(), group_taken_.end(), static_cast<unsigned char>(0));
       for (int64_t g = 0; g < spec_.num_groups; ++g)
-        group_score_[static_cast<size_t>(g)] = SumOfTwoLargest(c + g * size_);
+        group_score_[static_cast<size_t>(g)] = ScoreOfGroup(c + g * size_);
       for (int64_t i = 0; i < spec_.topk_groups; ++i) {
         const int64_t g = Largest(group_score_.data(), group_taken_.data(), spec_.num_groups);
         group_taken_[static_cast<size_t>(g)] = 1;
@@ -57,8 +58,9 @@ class ExpertChooser {
   }
 
  private:
-  T SumOfTwoLargest(const T* c) const {
+  T ScoreOfGroup(const T* c) const {
     if (size_ == 1) return c[0];
+    if (spec_.group_score == GroupScore::kMax) return *std::max_element(c, c + size_);
     T first = std::max(c[0], c[1]), second = std::min(c[0], c[1]);
     for (int64_t i = 2; i < size_; ++i) {
       second = std::max(second, std::min(first, c[i]));
@@ -73,6 +75,35 @@ class ExpertChooser {
   std::vector<unsigned char> group_taken_, taken_;
 };
 
+// The experts of token t by its number alone, ascending.
+void ForceExperts(const RouterSpec& s, int64_t t, int32_t* idx) {
+  const int64_t E = s.num_experts, K = s.top_k;
+  if (s.force == ForcedRouting::kBalanced) {
+    for (int64_t i = 0; i < K; ++i) idx[i] = static_cast<int32_t>((t * K + i) % E);
+  } else {
+    // Expert 0 takes floor((t + 1) p) - floor(t p) of token t's K choices, p = skew K / E <= 1; the
+    // others in turn.
+    const double p = s.force_skew * static_cast<double>(K) / static_cast<double>(E);
+    const auto taken = [p](int64_t tokens) {
+      return static_cast<int64_t>(std::floor(p * static_cast<double>(tokens) + 1e-9));
+    };
+    const int64_t first = taken(t + 1) - taken(t);
+    if (first > 0) idx[0] = 0;
+    const int64_t before = t * K - taken(t);  // choices of the earlier tokens among the others
+    for (int64_t i = first; i < K; ++i)
+      idx[i] = static_cast<int32_t>(1 + (before + i - first) % (E - 1));
+  }
+  std::sort(idx, idx + K);
+}
+
+template <class T>
+void Softmax(const T* logits, int64_t E, T* scores) {
+  const T largest = LaneMax(logits, E);
+  for (int64_t e = 0; e < E; ++e) scores[e] = Exp(logits[e] - largest);
+  const T sum = LaneSum<T>(E, [scores](int64_t e) { return scores[e]; });
+  for (int64_t e = 0; e < E; ++e) scores[e] /= sum;
+}
+
 template <class T>
 void Forward(const Stream& stream, const RouterSpec& spec, const RouterArgs& g) {
   const int64_t n_T = g.logits.dim(0), E = spec.num_experts, K = spec.top_k;
@@ -86,7 +117,11 @@ void Forward(const Stream& stream, const RouterSpec& spec, const RouterArgs& g) 
       T* scores = g.scores.as<T>() + t * E;
       int32_t* idx = g.idx.as<int32_t>() + t * K;
       T* w = g.w.as<T>() + t * K;
-      for (int64_t e = 0; e < E; ++e) scores[e] = Sigmoid(logits[e]);
+      if (spec.score == RouterScore::kSoftmax) {
+        Softmax(logits, E, scores);
+      } else {
+        for (int64_t e = 0; e < E; ++e) scores[e] = Sigmoid(logits[e]);
+      }
       if (forced != nullptr) {
         std::copy_n(forced + t * K, K, idx);
         for (int64_t k = 0; k < K; ++k) {
@@ -94,6 +129,8 @@ void Forward(const Stream& stream, const RouterSpec& spec, const RouterArgs& g) 
                    "forced_idx of token ", t, ", ", k, ": ", idx[k], " of ", E,
                    " experts, ascending");
         }
+      } else if (spec.force != ForcedRouting::kNone) {
+        ForceExperts(spec, t, idx);
       } else {
         for (int64_t e = 0; e < E; ++e)
           choice[static_cast<size_t>(e)] = bias != nullptr ? scores[e] + bias[e] : scores[e];
@@ -128,11 +165,15 @@ void Backward(const Stream& stream, const RouterSpec& spec, const RouterBackward
         weighted += dw[k] * scores[idx[k]];
       }
       std::fill(dlogits, dlogits + E, T{0});
+      T along = 0;  // sum of ds_j s_j
       for (int64_t k = 0; k < K; ++k) {
         const T s = scores[idx[k]];
         const T ds = spec.normalise ? c / n * (dw[k] - weighted / n) : c * dw[k];
-        dlogits[idx[k]] = ds * s * (T{1} - s);
+        along += ds * s;
+        dlogits[idx[k]] = spec.score == RouterScore::kSoftmax ? ds * s : ds * s * (T{1} - s);
       }
+      if (spec.score != RouterScore::kSoftmax) continue;
+      for (int64_t e = 0; e < E; ++e) dlogits[e] -= along * scores[e];
     }
   });
 }
