@@ -1,8 +1,9 @@
 // File: kernels/common/ptx_sm90.cuh
 //
-// The Hopper instructions that CUDA C++ has no name for: mbarriers, the tensor copy engine (TMA), clusters, register
-// reallocation. One thin function per instruction; the PTX ISA page of the instruction is its documentation.
-// Shared-memory addresses are 32-bit (Shared). An address names the same place in every block of a cluster.
+// The Hopper instructions that CUDA C++ has no name for: mbarriers, the tensor copy engine (TMA),
+// clusters, register reallocation. One thin function per instruction; the PTX ISA page of the
+// instruction is its documentation. Shared-memory addresses are 32-bit (Shared). An address names
+// the same place in every block of a cluster.
 #pragma once
 
 #include <cuda.h>
@@ -18,7 +19,7 @@ __device__ __forceinline__ Shared SharedAddress(const void* p) {
   return static_cast<Shared>(__cvta_generic_to_shared(p));
 }
 
-// ---- clusters -------------------------------------------------------------------------------------------------------
+// ---- clusters ---------------------------------------------------------------------------------
 
 __device__ __forceinline__ uint32_t ClusterRank() {
   uint32_t rank;
@@ -28,7 +29,8 @@ __device__ __forceinline__ uint32_t ClusterRank() {
 
 // All threads of all blocks of the cluster.
 __device__ __forceinline__ void ClusterSync() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
+                   : "memory");
 }
 
 // A barrier of `threads` threads of the block; 0 is __syncthreads.
@@ -36,7 +38,7 @@ __device__ __forceinline__ void NamedBarrier(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
-// ---- mbarriers ------------------------------------------------------------------------------------------------------
+// ---- mbarriers --------------------------------------------------------------------------------
 
 __device__ __forceinline__ void BarrierInit(Shared barrier, uint32_t arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -48,11 +50,13 @@ __device__ __forceinline__ void FenceBarrierInit() {
 }
 
 __device__ __forceinline__ void BarrierExpectBytes(Shared barrier, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
+               : "memory");
 }
 
-// Arrives at the barrier that lies at the same address in block `rank` of the cluster. Without the .cluster scope, which
-// would cost a fence of the whole GPU: what it releases are reads of the tensor cores that have been waited for.
+// Arrives at the barrier that lies at the same address in block `rank` of the cluster. Without the
+// .cluster scope, which would cost a fence of the whole GPU: what it releases are reads of the
+// tensor cores that have been waited for.
 __device__ __forceinline__ void BarrierArriveCluster(Shared barrier, uint32_t rank) {
   asm volatile(
       "{\n"
@@ -79,47 +83,51 @@ __device__ __forceinline__ void BarrierWait(Shared barrier, uint32_t parity) {
       : "memory");
 }
 
-// ---- tensor copies --------------------------------------------------------------------------------------------------
-// Coordinates run from the innermost dimension out, in elements. Elements outside the map's extent are read as zeros and
-// are not written.
+// ---- tensor copies ----------------------------------------------------------------------------
+// Coordinates run from the innermost dimension out, in elements. Elements outside the map's extent
+// are read as zeros and are not written.
 
 __device__ __forceinline__ void PrefetchMap(const CUtensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-__device__ __forceinline__ void TmaLoad(Shared to, const CUtensorMap* map, Shared barrier, int c0, int c1, int c2) {
+__device__ __forceinline__ void TmaLoad(Shared to, const CUtensorMap* map, Shared barrier, int c0,
+                                        int c1, int c2) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5}], [%2];" ::"r"(to),
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%3, "
+      "%4, %5}], [%2];" ::"r"(to),
       "l"(map), "r"(barrier), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
 
-// The box lands at the same address, and signals the barrier at the same address, in every block named in `blocks`.
-__device__ __forceinline__ void TmaLoadMulticast(Shared to, const CUtensorMap* map, Shared barrier, uint16_t blocks, int c0,
-                                                 int c1, int c2) {
+// The box lands at the same address, and signals the barrier at the same address, in every block
+// named in `blocks`.
+__device__ __forceinline__ void TmaLoadMulticast(Shared to, const CUtensorMap* map, Shared barrier,
+                                                 uint16_t blocks, int c0, int c1, int c2) {
   asm volatile(
-      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::"
+      "cluster"
       " [%0], [%1, {%4, %5, %6}], [%2], %3;" ::"r"(to),
       "l"(map), "r"(barrier), "h"(blocks), "r"(c0), "r"(c1), "r"(c2)
       : "memory");
 }
 
-__device__ __forceinline__ void TmaStore(const CUtensorMap* map, Shared from, int c0, int c1, int c2) {
-  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
-               "r"(c0), "r"(c1), "r"(c2)
-               : "memory");
+__device__ __forceinline__ void TmaStore(const CUtensorMap* map, Shared from, int c0, int c1,
+                                         int c2) {
+  asm volatile(
+      "cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+      "r"(from), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
 }
 
 // Adds the box to memory, element by element, in the map's data type.
-__device__ __forceinline__ void TmaReduceAdd(const CUtensorMap* map, Shared from, int c0, int c1, int c2) {
-  asm volatile("cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
-               "r"(from), "r"(c0), "r"(c1), "r"(c2)
-               : "memory");
-}
-
-__device__ __forceinline__ void TmaPrefetchL2(const CUtensorMap* map, int c0, int c1, int c2) {
-  asm volatile("cp.async.bulk.prefetch.tensor.3d.L2.global [%0, {%1, %2, %3}];" ::"l"(map), "r"(c0), "r"(c1), "r"(c2)
-               : "memory");
+__device__ __forceinline__ void TmaReduceAdd(const CUtensorMap* map, Shared from, int c0, int c1,
+                                             int c2) {
+  asm volatile(
+      "cp.reduce.async.bulk.tensor.3d.global.shared::cta.add.bulk_group [%0, {%2, %3, %4}], "
+      "[%1];" ::"l"(map),
+      "r"(from), "r"(c0), "r"(c1), "r"(c2)
+      : "memory");
 }
 
 __device__ __forceinline__ void BulkCommit() {
@@ -137,12 +145,12 @@ __device__ __forceinline__ void BulkWaitAll() {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
 }
 
-// Ordinary writes to shared memory before it are seen by the copy engine and the tensor cores after it.
+// Ordinary writes to shared memory before it are seen by the copy engine and the tensor cores.
 __device__ __forceinline__ void FenceAsyncShared() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- registers, matrices --------------------------------------------------------------------------------------------
+// ---- registers, matrices ----------------------------------------------------------------------
 
 template <int kRegisters>
 __device__ __forceinline__ void RegistersGrow() {
@@ -155,16 +163,18 @@ __device__ __forceinline__ void RegistersShrink() {
 }
 
 // Four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8.
-__device__ __forceinline__ void StoreMatrix4(Shared row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0), "r"(m1), "r"(m2),
-               "r"(m3)
+__device__ __forceinline__ void StoreMatrix4(Shared row, uint32_t m0, uint32_t m1, uint32_t m2,
+                                             uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
                : "memory");
 }
 
 // The same; row r of a stored matrix is column r of the registers' matrix.
-__device__ __forceinline__ void StoreMatrix4Transposed(Shared row, uint32_t m0, uint32_t m1, uint32_t m2, uint32_t m3) {
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row), "r"(m0), "r"(m1),
-               "r"(m2), "r"(m3)
+__device__ __forceinline__ void StoreMatrix4Transposed(Shared row, uint32_t m0, uint32_t m1,
+                                                       uint32_t m2, uint32_t m3) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(row),
+               "r"(m0), "r"(m1), "r"(m2), "r"(m3)
                : "memory");
 }
 

@@ -1,21 +1,23 @@
 // File: kernels/grouped_gemm/grouped_gemm.h
 //
-// One GEMM per expert over ragged rows, in one launch, with the row counts in device memory only. Expert l owns rows
-// [offsets[l], offsets[l + 1]) of x_RK, dy_RN and y_RN; the rows of one expert follow those of the one before, without
-// padding.
+// One GEMM per expert over ragged rows, in one launch, with the row counts in device memory only.
+// Expert l owns rows [offsets[l], offsets[l + 1]) of x_RK, dy_RN and y_RN; the rows of one expert
+// follow those of the one before, without padding.
 //
 //   forward  y_RN    = x_RK  w_LNK[l]^T
 //   dgrad    dx_RK   = dy_RN w_LNK[l]
 //   wgrad    dw_LNK  = dy_RN^T x_RK + beta * dw_LNK
 //
-// BF16 operands, row-major and dense; FP32 accumulation. offsets: int64[L + 1] on the device, ascending from 0; values
-// beyond R are read as R. Rows at and beyond offsets[L] are neither read nor written. An expert without rows costs nothing
-// in forward and dgrad; its weight gradient is beta * dw, written as zeros for beta 0.
+// BF16 operands, row-major and dense; FP32 accumulation. offsets: int64[L + 1] on the device,
+// ascending from 0; values beyond R are read as R. Rows at and beyond offsets[L] are neither read
+// nor written. An expert without rows costs nothing in forward and dgrad; its weight gradient is
+// beta * dw, written as zeros for beta 0.
 //
-// Every function queues work on `stream` of the current device and returns. Nothing is allocated, nothing waits; the
-// launches can be captured in a graph. The result is the same, bit for bit, every time.
-// Errors: cudaErrorInvalidValue (a pointer not 16-byte aligned, N or K not a multiple of 8, a size out of range),
-// cudaErrorNotSupported (an architecture or driver without the instructions), or what the launch returned.
+// Every function queues work on `stream` of the current device and returns. Nothing is allocated,
+// nothing waits; the launches can be captured in a graph. The result is the same, bit for bit,
+// every time. Errors: cudaErrorInvalidValue (a pointer not 16-byte aligned, N or K not a multiple
+// of 8, a size out of range), cudaErrorNotSupported (an architecture or driver without the
+// instructions), or what the launch returned.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -39,17 +41,19 @@ struct GroupedGemmOptions {
   int free_sms = 0;  // multiprocessors left to other kernels (communication)
 };
 
-cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK, const void* w_LNK,
-                                   const int64_t* offsets, void* y_RN, const GroupedGemmOptions& options,
-                                   cudaStream_t stream);
+cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK,
+                                   const void* w_LNK, const int64_t* offsets, void* y_RN,
+                                   const GroupedGemmOptions& options, cudaStream_t stream);
 
-cudaError_t GroupedGemmDgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* w_LNK,
-                                 const int64_t* offsets, void* dx_RK, const GroupedGemmOptions& options,
-                                 cudaStream_t stream);
-
-// `accumulate` false is beta 0, true is beta 1. With BF16 output and beta 1 the product is rounded, then added and rounded.
-cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* x_RK, const int64_t* offsets,
-                                 bool accumulate, GroupedGemmOutput output, void* dw_LNK,
+cudaError_t GroupedGemmDgradSm90(const GroupedGemmShape& shape, const void* dy_RN,
+                                 const void* w_LNK, const int64_t* offsets, void* dx_RK,
                                  const GroupedGemmOptions& options, cudaStream_t stream);
+
+// `accumulate` false is beta 0, true is beta 1. With BF16 output and beta 1 the product is rounded,
+// then added and rounded.
+cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* x_RK,
+                                 const int64_t* offsets, bool accumulate, GroupedGemmOutput output,
+                                 void* dw_LNK, const GroupedGemmOptions& options,
+                                 cudaStream_t stream);
 
 }  // namespace yardmaster

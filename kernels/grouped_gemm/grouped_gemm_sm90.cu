@@ -16,31 +16,29 @@ bool Aligned16(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0;
 
 bool Valid(const GemmProblem& p) {
   const GroupedGemmShape& s = p.shape;
-  return s.rows >= 0 && s.rows < (int64_t{1} << 31) - 2 * kTileM && s.experts >= 1 && s.experts <= kGroupedGemmMaxExperts &&
-         s.n > 0 && s.k > 0 && s.n % 8 == 0 && s.k % 8 == 0 && Aligned16(p.a) && Aligned16(p.b) && Aligned16(p.d) &&
-         p.offsets != nullptr;
+  return s.rows >= 0 && s.rows < (int64_t{1} << 31) - 2 * kTileM && s.experts >= 1 &&
+         s.experts <= kGroupedGemmMaxExperts && s.n > 0 && s.k > 0 && s.n % 8 == 0 &&
+         s.k % 8 == 0 && Aligned16(p.a) && Aligned16(p.b) && Aligned16(p.d) && p.offsets != nullptr;
 }
 
 struct Maps {
-  CUtensorMap a, b, d, d_prefetch;
+  CUtensorMap a, b, d;
 };
 
 cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
   constexpr CUtensorMapDataType kBf16 = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const GroupedGemmShape& s = p.shape;
-  TensorMapDesc a, b, d, d_prefetch;
+  TensorMapDesc a, b, d;
   switch (p.op) {
     case GemmOp::kForward:
       a = DenseMap(p.a, kBf16, 2, s.experts, s.n, s.k, kTileK, 64);
       b = RaggedRowsMap(p.b, kBf16, 2, s.rows, s.k, kTileK, 64);
       d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.n, 64, 64);
-      d_prefetch = d;
       break;
     case GemmOp::kDgrad:
       a = DenseMap(p.a, kBf16, 2, s.experts, s.n, s.k, 64, kTileK);
       b = RaggedRowsMap(p.b, kBf16, 2, s.rows, s.n, kTileK, 64);
       d = RaggedRowsMap(p.d, kBf16, 2, s.rows, s.k, 64, 64);
-      d_prefetch = d;
       break;
     case GemmOp::kWgrad: {
       a = RaggedRowsMap(p.a, kBf16, 2, s.rows, s.n, 64, kTileK);
@@ -49,20 +47,20 @@ cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
       const CUtensorMapDataType type = fp32 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : kBf16;
       const int bytes = fp32 ? 4 : 2;
       d = DenseMap(p.d, type, bytes, s.experts, s.n, s.k, 128 / bytes, 16);
-      d_prefetch = DenseMap(p.d, type, bytes, s.experts, s.n, s.k, 32, kTileM);
       break;
     }
   }
   if (const cudaError_t error = EncodeTensorMap(a, &maps->a); error != cudaSuccess) return error;
   if (const cudaError_t error = EncodeTensorMap(b, &maps->b); error != cudaSuccess) return error;
-  if (const cudaError_t error = EncodeTensorMap(d, &maps->d); error != cudaSuccess) return error;
-  return EncodeTensorMap(d_prefetch, &maps->d_prefetch);
+  return EncodeTensorMap(d, &maps->d);
 }
 
 template <GemmOp kOp, bool kFp32>
-cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig& config, cudaStream_t stream) {
+cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig& config,
+                   cudaStream_t stream) {
   const auto kernel = GroupedGemmKernel<kOp, kFp32>;
-  if (const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMemoryBytes);
+  if (const cudaError_t error = cudaFuncSetAttribute(
+          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMemoryBytes);
       error != cudaSuccess) {
     return error;
   }
@@ -76,7 +74,7 @@ cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig&
   launch.attrs = &cluster;
   launch.numAttrs = 1;
   launch.gridDim = dim3(config.clusters * kCluster);
-  return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, maps.d_prefetch, params);
+  return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, params);
 }
 
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }
@@ -96,7 +94,7 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
   params.m_extent = problem.op == GemmOp::kDgrad ? s.k : s.n;
   params.fixed_k_blocks = CeilDiv(problem.op == GemmOp::kForward ? s.k : s.n, kTileK);
   params.accumulate = problem.accumulate;
-  params.prefetch = problem.accumulate && config.prefetch;
+  params.store_pause = config.store_pause;
   params.schedule.experts = s.experts;
   params.schedule.m_groups = CeilDiv(CeilDiv(params.m_extent, kTileM), kCluster);
   params.schedule.ragged_n = !wgrad;
@@ -104,11 +102,14 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
   params.schedule.skip_empty = !wgrad || problem.accumulate;
   params.schedule.group = config.group;
   switch (problem.op) {
-    case GemmOp::kForward: return Launch<GemmOp::kForward, false>(maps, params, config, stream);
-    case GemmOp::kDgrad: return Launch<GemmOp::kDgrad, false>(maps, params, config, stream);
+    case GemmOp::kForward:
+      return Launch<GemmOp::kForward, false>(maps, params, config, stream);
+    case GemmOp::kDgrad:
+      return Launch<GemmOp::kDgrad, false>(maps, params, config, stream);
     case GemmOp::kWgrad:
-      return problem.output == GroupedGemmOutput::kFp32 ? Launch<GemmOp::kWgrad, true>(maps, params, config, stream)
-                                                        : Launch<GemmOp::kWgrad, false>(maps, params, config, stream);
+      return problem.output == GroupedGemmOutput::kFp32
+                 ? Launch<GemmOp::kWgrad, true>(maps, params, config, stream)
+                 : Launch<GemmOp::kWgrad, false>(maps, params, config, stream);
   }
   return cudaErrorInvalidValue;
 }
@@ -117,34 +118,38 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
 
 namespace {
 
-cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& options, cudaStream_t stream) {
+cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& options,
+                cudaStream_t stream) {
   int device = 0, sm_count = 0, major = 0, minor = 0;
   if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
   cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   if (major != 9 || minor != 0) return cudaErrorNotSupported;
-  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, sm_count, options.free_sms), stream);
+  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, sm_count, options.free_sms),
+                          stream);
 }
 
 }  // namespace
 
-cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK, const void* w_LNK,
-                                   const int64_t* offsets, void* y_RN, const GroupedGemmOptions& options,
-                                   cudaStream_t stream) {
+cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK,
+                                   const void* w_LNK, const int64_t* offsets, void* y_RN,
+                                   const GroupedGemmOptions& options, cudaStream_t stream) {
   return Run({sm90::GemmOp::kForward, shape, w_LNK, x_RK, y_RN, offsets}, options, stream);
 }
 
-cudaError_t GroupedGemmDgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* w_LNK,
-                                 const int64_t* offsets, void* dx_RK, const GroupedGemmOptions& options,
-                                 cudaStream_t stream) {
+cudaError_t GroupedGemmDgradSm90(const GroupedGemmShape& shape, const void* dy_RN,
+                                 const void* w_LNK, const int64_t* offsets, void* dx_RK,
+                                 const GroupedGemmOptions& options, cudaStream_t stream) {
   return Run({sm90::GemmOp::kDgrad, shape, w_LNK, dy_RN, dx_RK, offsets}, options, stream);
 }
 
-cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* x_RK, const int64_t* offsets,
-                                 bool accumulate, GroupedGemmOutput output, void* dw_LNK,
-                                 const GroupedGemmOptions& options, cudaStream_t stream) {
-  return Run({sm90::GemmOp::kWgrad, shape, dy_RN, x_RK, dw_LNK, offsets, output, accumulate}, options, stream);
+cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_RN, const void* x_RK,
+                                 const int64_t* offsets, bool accumulate, GroupedGemmOutput output,
+                                 void* dw_LNK, const GroupedGemmOptions& options,
+                                 cudaStream_t stream) {
+  return Run({sm90::GemmOp::kWgrad, shape, dy_RN, x_RK, dw_LNK, offsets, output, accumulate},
+             options, stream);
 }
 
 }  // namespace yardmaster

@@ -1,15 +1,15 @@
 // File: kernels/grouped_gemm/sm90_config.h
 //
-// How the Hopper grouped GEMM runs: a pure function of shape and multiprocessor count, the same on every call and testable
-// without a GPU. Nothing is timed at run time.
+// How the Hopper grouped GEMM runs: a pure function of shape and multiprocessor count, the same on
+// every call and testable without a GPU. Nothing is timed at run time.
 #pragma once
 
 namespace yardmaster::sm90 {
 
 enum class GemmOp { kForward, kDgrad, kWgrad };
 
-// A block computes 128 x 256 outputs, 64 of the contraction at a time. The blocks of a cluster lie side by side along M and
-// share the N operand. N tiles may be smaller, in steps of kRowUnit.
+// A block computes 128 x 256 outputs, 64 of the contraction at a time. The blocks of a cluster lie
+// side by side along M and share the N operand. N tiles may be smaller, in steps of kRowUnit.
 inline constexpr int kTileM = 128;
 inline constexpr int kTileN = 256;
 inline constexpr int kTileK = 64;
@@ -20,23 +20,23 @@ inline constexpr int kThreads = 384;  // a producer warpgroup, two consumer warp
 
 inline constexpr int kStages = 4;  // operand tiles in flight
 inline constexpr int kStageBytes = (kTileM + kTileN) * kTileK * 2;
-inline constexpr int kStoreBytes = 16 * 1024;                  // per consumer warpgroup
-inline constexpr int kSharedMemoryLimit = 227 * 1024;          // what a block of sm_90 may have
+inline constexpr int kStoreBytes = 16 * 1024;          // per consumer warpgroup
+inline constexpr int kSharedMemoryLimit = 227 * 1024;  // what a block of sm_90 may have
 inline constexpr int kBarrierOffset = kStages * kStageBytes + 2 * kStoreBytes;
 inline constexpr int kRowStartOffset = kBarrierOffset + 128;
 inline constexpr int kSharedMemoryBytes = kRowStartOffset + 4 * (512 + 1);
 static_assert(kSharedMemoryBytes <= kSharedMemoryLimit && 2 * kStages * 8 <= 128);
 
 struct GemmConfig {
-  int clusters = 0;      // grid in clusters
-  int group = 4;         // inner tiles walked before the next outer tile
-  bool prefetch = true;  // wgrad with beta 1: the output into L2 while the tile is computed
+  int clusters = 0;     // grid in clusters
+  int group = 4;        // inner tiles walked before the next outer tile
+  int store_pause = 0;  // FP32 output: blocks multiplied between two parts of a store
 };
 
 inline GemmConfig SelectConfig(GemmOp op, int sm_count, int free_sms) {
   GemmConfig config;
-  config.prefetch = op == GemmOp::kWgrad;
   const int sms = sm_count - (free_sms > 0 ? free_sms : 0);
+  config.store_pause = op == GemmOp::kWgrad ? 3 : 0;
   config.clusters = sms >= kCluster ? sms / kCluster : 1;
   return config;
 }

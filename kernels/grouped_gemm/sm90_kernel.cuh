@@ -1,27 +1,34 @@
 // File: kernels/grouped_gemm/sm90_kernel.cuh
 //
-// Grouped GEMM for Hopper: D = A B per expert, one persistent launch. A is the operand of 128-row tiles (M), B of 256-column
-// tiles (N). The ragged rows are N in forward and dgrad, whose D is therefore stored transposed:
+// Grouped GEMM for Hopper: D = A B per expert, one persistent launch. A is the operand of 128-row
+// tiles (M), B of 256-column tiles (N). The ragged rows are N in forward and dgrad, whose D is
+// therefore stored transposed:
 //
 //            M   N             contraction     A            B            D
 //   forward  N   rows, ragged  K               w_LNK (K)    x_RK  (K)    y_RN^T   bf16
 //   dgrad    K   rows, ragged  N               w_LNK (MN)   dy_RN (K)    dx_RK^T  bf16
 //   wgrad    N   K             rows, ragged    dy_RN (MN)   x_RK  (MN)   dw_LNK   bf16 or fp32
-//   (K): the contraction is contiguous in memory; (MN): the other index is. wgmma reads both, so nothing is transposed.
+//   (K): the contraction is contiguous in memory; (MN): the other index is. wgmma reads both, so
+//   nothing is transposed.
 //
-// Cost        2 R N K FLOPs. Bound by the tensor cores and their power, and nearly by L2: a cluster of two reads 64 KB per
-//             8.4 MFLOP (256 x 256 x 64), the multicast B once for both. wgrad also writes (beta 1: adds) 2 or 4 bytes per
-//             weight through L2, which with many experts is as much again.
-// Structure   One producer thread keeps kStages operand tiles in flight (TMA, 128-byte swizzle; each block of the cluster
-//             loads its part of B for all). Two consumer warpgroups own 64 x 256 outputs each in registers. What a tile
-//             leaves to store is stored while the next tile is multiplied.
-// Numerics    BF16 products, FP32 accumulation in the tensor core along the whole contraction, rounded once to the output
-//             type. Every output element belongs to one block and is written (or added to) once: deterministic.
-// Tails       Rows are cut by the coordinates of the ragged map (tensor_map.h): what lies beyond the expert's last row is
-//             read as zeros, never from memory, and not written, so it may hold NaN. Tiles of an expert's rows are equally
-//             large, in steps of 16 rows (sm90_schedule.h), and multiplied in that width. Other edges are cut by the maps.
-// Launch      Clusters of 2 blocks of 384 threads, one block per multiprocessor, 226 KB of shared memory; sm_90a.
-// Reference   tools/bench/grouped_gemm_check.cu (double), docs/performance.md (measured).
+// Cost       2 R N K FLOPs. Bound by the tensor cores, that is by power: at the 700 W cap the clock
+//            falls to 1.4 GHz. A cluster reads 64 KB from L2 per 8.4 MFLOP (256 x 256 x 64), the
+//            multicast B once for both blocks. wgrad also writes (beta 1: adds) 2 or 4 bytes per
+//            weight; with many experts that takes as long as a third of the arithmetic.
+// Structure  One producer thread keeps kStages operand tiles in flight (TMA, 128-byte swizzle; each
+//            block of the cluster loads its part of B for both). Two consumer warpgroups own 64 x
+//            256 outputs each in registers. What a tile leaves to store is packed into registers
+//            of its own and stored while the next tile is multiplied.
+// Numerics   BF16 products, FP32 accumulation in the tensor core along the whole contraction,
+//            rounded once to the output type. Every output element belongs to one block and is
+//            written (or added to) once: deterministic.
+// Tails      Rows are cut by the coordinates of the ragged map (tensor_map.h): what lies beyond the
+//            expert's last row is read as zeros, never from memory, and not written, so it may
+//            hold NaN. An expert's tiles are equally large, in steps of 16 rows
+//            (sm90_schedule.h), and multiplied in that width. Other edges are cut by the maps.
+// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 226 KB of shared
+//            memory; sm_90a.
+// Reference  tools/bench/grouped_gemm_check.cu (double); measured: docs/performance.md.
 #pragma once
 
 #include "kernels/common/ptx_sm90.cuh"
@@ -39,7 +46,7 @@ struct GemmParams {
   int m_extent;        // of D
   int fixed_k_blocks;  // forward, dgrad
   bool accumulate;     // wgrad: add to D
-  bool prefetch;
+  int store_pause;     // FP32: blocks multiplied between two parts of a store
   uint32_t zero;       // 0: a value that the compiler does not know
 };
 
@@ -66,11 +73,16 @@ class GemmBlock {
   static constexpr int kBBoxes = 4;
   using Store = TileStore<kRaggedN, kFp32>;
 
-  __device__ __forceinline__ GemmBlock(const GemmParams& params, Shared memory, const int* row_start)
+  __device__ __forceinline__ GemmBlock(const GemmParams& params, Shared memory,
+                                       const int* row_start)
       : params_(params), memory_(memory), row_start_(row_start), rank_(ClusterRank()) {}
 
-  __device__ __forceinline__ Shared Full(int stage) const { return memory_ + kBarrierOffset + 8 * stage; }
-  __device__ __forceinline__ Shared Empty(int stage) const { return memory_ + kBarrierOffset + 8 * (kStages + stage); }
+  __device__ __forceinline__ Shared Full(int stage) const {
+    return memory_ + kBarrierOffset + 8 * stage;
+  }
+  __device__ __forceinline__ Shared Empty(int stage) const {
+    return memory_ + kBarrierOffset + 8 * (kStages + stage);
+  }
   __device__ __forceinline__ Shared A(int stage) const { return memory_ + stage * kStageBytes; }
   __device__ __forceinline__ Shared B(int stage) const { return A(stage) + kABytes; }
 
@@ -89,9 +101,9 @@ class GemmBlock {
     return rows == 0 ? 0 : max(Store::kRounds, (rows + kTileK - 1) / kTileK);
   }
 
-  // ---- producer: one thread -----------------------------------------------------------------------------------------
+  // ---- producer: one thread -------------------------------------------------------------------
 
-  __device__ __forceinline__ void Produce(const CUtensorMap* a_map, const CUtensorMap* b_map, const CUtensorMap* d_prefetch_map) {
+  __device__ __forceinline__ void Produce(const CUtensorMap* a_map, const CUtensorMap* b_map) {
     Schedule schedule(params_.schedule, row_start_);
     Ring ring;
     WorkItem item;
@@ -111,18 +123,14 @@ class GemmBlock {
           const int box = rank_ * (kBBoxes / kCluster) + i;
           if (box < boxes) LoadB(b_map, item, ring.stage, kb, box);
         }
-        if constexpr (!kRaggedN) {
-          if (params_.prefetch && kb < kTileN / 32 && 32 * kb < item.n_size) {
-            TmaPrefetchL2(d_prefetch_map, item.n_begin + 32 * kb, m, item.expert);
-          }
-        }
         ring.Advance();
       }
     }
   }
 
   // Rows 64 half .. 64 half + 63 of the A tile.
-  __device__ __forceinline__ void LoadA(const CUtensorMap* map, const WorkItem& item, int stage, int kb, int m, int half) const {
+  __device__ __forceinline__ void LoadA(const CUtensorMap* map, const WorkItem& item, int stage,
+                                        int kb, int m, int half) const {
     const Shared to = A(stage) + half * kBoxBytes;
     const int k = kb * kTileK;
     m += 64 * half;
@@ -137,19 +145,22 @@ class GemmBlock {
   }
 
   // Columns 64 box .. 64 box + 63 of the B tile, for the whole cluster.
-  __device__ __forceinline__ void LoadB(const CUtensorMap* map, const WorkItem& item, int stage, int kb, int box) const {
+  __device__ __forceinline__ void LoadB(const CUtensorMap* map, const WorkItem& item, int stage,
+                                        int kb, int box) const {
     const int k = kb * kTileK;
     const int n = item.n_begin + 64 * box;
-    const int valid = kRaggedN ? min(64, item.n_size - 64 * box) : max(0, min(kTileK, item.row_end - item.row_begin - k));
+    const int valid = kRaggedN ? min(64, item.n_size - 64 * box)
+                               : max(0, min(kTileK, item.row_end - item.row_begin - k));
     const int c0 = kRaggedN ? k : n;
     const int row = kRaggedN ? n : item.row_begin + k;
     const Shared to = B(stage) + box * kBoxBytes;
     TmaLoadMulticast(to, map, Full(stage), (1 << kCluster) - 1, c0, 64 - valid, row + valid);
   }
 
-  // ---- consumers: two warpgroups ------------------------------------------------------------------------------------
+  // ---- consumers: two warpgroups --------------------------------------------------------------
 
-  // What a warp carries from tile to tile: what of the tile before is not yet stored. BF16: all of it; FP32: the high half.
+  // What a warp carries from tile to tile: what of the tile before is not yet stored. BF16: all of
+  // it; FP32: the high half.
   struct State {
     Ring ring;
     typename Store::Place place;
@@ -159,41 +170,65 @@ class GemmBlock {
   __device__ __forceinline__ void Consume(const CUtensorMap* d_map) {
     const int group = Uniform(threadIdx.x / 128) - 1;
     Schedule schedule(params_.schedule, row_start_);
-    Store store(d_map, memory_ + kStages * kStageBytes + group * kStoreBytes, group, params_.accumulate);
+    Store store(d_map, memory_ + kStages * kStageBytes + group * kStoreBytes, group,
+                params_.accumulate);
     State state;
     WorkItem item;
     const int clusters = gridDim.x / kCluster;
-    for (int index = blockIdx.x / kCluster; FindUniform(&schedule, index, &item); index += clusters) {
-      const typename Store::Place place = {(item.m_group * kCluster + static_cast<int>(rank_)) * kTileM, item.n_begin, item.n_size,
-                                           item.expert, params_.m_extent};
+    for (int index = blockIdx.x / kCluster; FindUniform(&schedule, index, &item);
+         index += clusters) {
+      const typename Store::Place place = {
+          (item.m_group * kCluster + static_cast<int>(rank_)) * kTileM, item.n_begin, item.n_size,
+          item.expert, params_.m_extent};
       const int k_blocks = KBlocks(item);
       if (k_blocks == 0) {
         store.Zeros(place);
         continue;
       }
       switch ((item.n_size - 128 + kRowUnit - 1) / kRowUnit) {
-        case 8: Tile<256>(store, group, k_blocks, place, &state); break;
-        case 7: Tile<240>(store, group, k_blocks, place, &state); break;
-        case 6: Tile<224>(store, group, k_blocks, place, &state); break;
-        case 5: Tile<208>(store, group, k_blocks, place, &state); break;
-        case 4: Tile<192>(store, group, k_blocks, place, &state); break;
-        case 3: Tile<176>(store, group, k_blocks, place, &state); break;
-        case 2: Tile<160>(store, group, k_blocks, place, &state); break;
-        case 1: Tile<144>(store, group, k_blocks, place, &state); break;
-        default: Tile<128>(store, group, k_blocks, place, &state); break;
+        case 8:
+          Tile<256>(store, group, k_blocks, place, &state);
+          break;
+        case 7:
+          Tile<240>(store, group, k_blocks, place, &state);
+          break;
+        case 6:
+          Tile<224>(store, group, k_blocks, place, &state);
+          break;
+        case 5:
+          Tile<208>(store, group, k_blocks, place, &state);
+          break;
+        case 4:
+          Tile<192>(store, group, k_blocks, place, &state);
+          break;
+        case 3:
+          Tile<176>(store, group, k_blocks, place, &state);
+          break;
+        case 2:
+          Tile<160>(store, group, k_blocks, place, &state);
+          break;
+        case 1:
+          Tile<144>(store, group, k_blocks, place, &state);
+          break;
+        default:
+          Tile<128>(store, group, k_blocks, place, &state);
+          break;
       }
     }
     store.WriteRest(state.place, state.packed);
     store.Finish();
   }
 
-  // A finished tile is packed into registers of its own and stored while the next one's first blocks are multiplied. FP32
-  // has room for half of a tile there; the other half is stored at once.
+  // A finished tile is packed into registers of its own and stored while the next one's first
+  // blocks are multiplied. FP32 has room for half of a tile there; the other half is stored at
+  // once.
   template <int kN>
-  __device__ __forceinline__ void Tile(Store& store, int group, int k_blocks, const typename Store::Place& place, State* state) const {
+  __device__ __forceinline__ void Tile(Store& store, int group, int k_blocks,
+                                       const typename Store::Place& place, State* state) const {
     Ring ring = state->ring;
     Ring unreleased = ring;
     float d[128];
+    int kb = 0;
 #pragma unroll
     for (int i = 0; i < Store::kRounds; ++i) {
       BarrierWait(Full(ring.stage), ring.parity);
@@ -211,18 +246,14 @@ class GemmBlock {
         unreleased.Advance();
       }
       ring.Advance();
+      ++kb;
+      if constexpr (kFp32) {
+        const int pause =
+            i + 1 < Store::kRounds ? min(params_.store_pause, k_blocks / Store::kRounds - 1) : 0;
+        MultiplyBlocks<kN>(kb + pause, group, &kb, &ring, &unreleased, d);
+      }
     }
-#pragma unroll 1
-    for (int kb = Store::kRounds; kb < k_blocks; ++kb) {
-      BarrierWait(Full(ring.stage), ring.parity);
-      WgmmaFence();
-      Multiply<kN, true>(ring.stage, group, d);
-      WgmmaCommit();
-      WgmmaWait<1>();
-      Release(unreleased.stage);
-      unreleased.Advance();
-      ring.Advance();
-    }
+    MultiplyBlocks<kN>(k_blocks, group, &kb, &ring, &unreleased, d);
     WgmmaWait<0>();
     HoldAccumulators<kN / 2>(d);
     Release(unreleased.stage);
@@ -232,8 +263,25 @@ class GemmBlock {
     state->ring = ring;
   }
 
-  // The shuffles tell the compiler that a value is the same in all threads of a warp: where it has to suspect branches
-  // that differ, it waits for every wgmma before the next.
+  // Blocks *kb to end - 1 of the contraction. One block stays in flight.
+  template <int kN>
+  __device__ __forceinline__ void MultiplyBlocks(int end, int group, int* kb, Ring* ring,
+                                                 Ring* unreleased, float (&d)[128]) const {
+#pragma unroll 1
+    for (; *kb < end; ++*kb) {
+      BarrierWait(Full(ring->stage), ring->parity);
+      WgmmaFence();
+      Multiply<kN, true>(ring->stage, group, d);
+      WgmmaCommit();
+      WgmmaWait<1>();
+      Release(unreleased->stage);
+      unreleased->Advance();
+      ring->Advance();
+    }
+  }
+
+  // The shuffles tell the compiler that a value is the same in all threads of a warp: where it has
+  // to suspect branches that differ, it waits for every wgmma before the next.
   __device__ __forceinline__ static int Uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
   __device__ __forceinline__ bool FindUniform(Schedule* schedule, int index, WorkItem* item) const {
@@ -263,7 +311,8 @@ class GemmBlock {
     Wgmma<kN, kAKMajor, kBKMajor, kAccumulate>(d, a, b);
 #pragma unroll
     for (int step = 1; step < kTileK / 16; ++step) {
-      Wgmma<kN, kAKMajor, kBKMajor, true>(d, a + step * kDescriptorStepK16<kAKMajor>, b + step * kDescriptorStepK16<kBKMajor>);
+      Wgmma<kN, kAKMajor, kBKMajor, true>(d, a + step * kDescriptorStepK16<kAKMajor>,
+                                          b + step * kDescriptorStepK16<kBKMajor>);
     }
   }
 
@@ -282,8 +331,9 @@ class GemmBlock {
 
 template <GemmOp kOp, bool kFp32>
 __global__ void __launch_bounds__(kThreads, 1)
-    GroupedGemmKernel(const __grid_constant__ CUtensorMap a_map, const __grid_constant__ CUtensorMap b_map,
-                      const __grid_constant__ CUtensorMap d_map, const __grid_constant__ CUtensorMap d_prefetch_map,
+    GroupedGemmKernel(const __grid_constant__ CUtensorMap a_map,
+                      const __grid_constant__ CUtensorMap b_map,
+                      const __grid_constant__ CUtensorMap d_map,
                       const __grid_constant__ GemmParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
   int* row_start = reinterpret_cast<int*>(shared + kRowStartOffset);
@@ -304,7 +354,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 
   if (threadIdx.x < 128) {
     RegistersShrink<40>();
-    if (threadIdx.x == 0) block.Produce(&a_map, &b_map, &d_prefetch_map);
+    if (threadIdx.x == 0) block.Produce(&a_map, &b_map);
     __syncwarp();
   } else {
     RegistersGrow<232>();

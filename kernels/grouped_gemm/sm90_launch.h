@@ -1,7 +1,7 @@
 // File: kernels/grouped_gemm/sm90_launch.h
 //
-// The Hopper grouped GEMM with its configuration given: what grouped_gemm.h's functions call after they have chosen one, and
-// what the benchmark calls to compare configurations.
+// The Hopper grouped GEMM with its configuration given: what grouped_gemm.h's functions call after
+// they have chosen one, and what the benchmark calls to compare configurations.
 #pragma once
 
 #include "kernels/grouped_gemm/grouped_gemm.h"

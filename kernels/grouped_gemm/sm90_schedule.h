@@ -1,16 +1,18 @@
 // File: kernels/grouped_gemm/sm90_schedule.h
 //
-// Which tile a block computes next. The persistent grid deals work items to clusters in turn: item i belongs to cluster i %
-// clusters. Items are numbered expert by expert, from the row starts alone, so nothing has to be counted beforehand and
-// every walk is deterministic. Runs on the host too, where it is tested.
+// Which tile a block computes next. The persistent grid deals work items to clusters in turn: item
+// i belongs to cluster i % clusters. Items are numbered expert by expert, from the row starts
+// alone, so nothing has to be counted beforehand and every walk is deterministic. Runs on the host
+// too, where it is tested.
 //
-// An item is one N tile times one M tile for each block of the cluster, the M tiles side by side: the blocks share the N
-// operand. The ragged rows lie along N (forward, dgrad) and are cut evenly: an expert of c rows has ceil(c / 256) tiles
-// whose sizes are as equal as multiples of kRowUnit can be, so that no tile is a narrow rest and nearly no row is
-// multiplied in vain. In wgrad N is K, cut at multiples of 256.
-// Order within an expert: groups of `group` inner tiles; in a group one outer tile after the other. So the clusters at work
-// at one time cover a nearly square part of the output, which reads the fewest operand bytes. Inner tiles are the rows in
-// forward and dgrad, the cluster's M tiles in wgrad.
+// An item is one N tile times one M tile for each block of the cluster, the M tiles side by side:
+// the blocks share the N operand. The ragged rows lie along N (forward, dgrad) and are cut evenly:
+// an expert of c rows has ceil(c / 256) tiles whose sizes are as equal as multiples of kRowUnit can
+// be, so that no tile is a narrow rest and nearly no row is multiplied in vain. In wgrad N is K,
+// cut at multiples of 256. Order within an expert: groups of `group` inner tiles; in a group one
+// outer tile after the other. So the clusters at work at one time cover a nearly square part of the
+// output, which reads the fewest operand bytes. Inner tiles are the rows in forward and dgrad, the
+// cluster's M tiles in wgrad.
 #pragma once
 
 #include "kernels/grouped_gemm/sm90_config.h"
@@ -25,10 +27,11 @@ namespace yardmaster::sm90 {
 
 struct ScheduleShape {
   int experts = 0;
-  int m_groups = 0;        // M tiles / blocks of a cluster, rounded up
-  bool ragged_n = true;    // forward, dgrad: rows along N; wgrad: rows along the contraction
-  int n_extent = 0;        // wgrad: K
-  bool skip_empty = true;  // an expert without rows has no items (wgrad with beta 0: it has, to write zeros)
+  int m_groups = 0;      // M tiles / blocks of a cluster, rounded up
+  bool ragged_n = true;  // forward, dgrad: rows along N; wgrad: rows along the contraction
+  int n_extent = 0;      // wgrad: K
+  bool skip_empty =
+      true;  // an expert without rows has no items (wgrad with beta 0: it has, to write zeros)
   int group = 8;
 };
 
@@ -44,7 +47,8 @@ struct WorkItem {
 class Schedule {
  public:
   // row_start: [experts + 1], ascending.
-  YM_HOST_DEVICE Schedule(const ScheduleShape& shape, const int* row_start) : shape_(shape), row_start_(row_start) {
+  YM_HOST_DEVICE Schedule(const ScheduleShape& shape, const int* row_start)
+      : shape_(shape), row_start_(row_start) {
     LoadExpert();
   }
 
@@ -78,7 +82,8 @@ class Schedule {
     } else {
       item->m_group = inner;
       item->n_begin = outer * kTileN;
-      item->n_size = shape_.n_extent - item->n_begin < kTileN ? shape_.n_extent - item->n_begin : kTileN;
+      item->n_size =
+          shape_.n_extent - item->n_begin < kTileN ? shape_.n_extent - item->n_begin : kTileN;
     }
     return true;
   }

@@ -1,13 +1,14 @@
 // File: kernels/grouped_gemm/sm90_store.cuh
 //
-// How a consumer warpgroup of the Hopper grouped GEMM brings its 64 x 256 outputs to memory: registers -> shared memory (16
-// KB, two buffers) -> TMA store.
-//   transposed (forward, dgrad)  D's columns are rows of memory. The warpgroup writes 64 memory rows of 64 features (128
-//                                bytes) with transposing stmatrix and stores them with one copy, cut at the expert's end.
-//   direct (wgrad)               Each warp writes and stores its own 16 rows, 128 bytes of columns at a time, without waiting
-//                                for the other warps; beta 1 adds with TMA reductions.
-// What there is to store decides about the copies alone; registers are read on one straight path, beside multiplications in
-// flight.
+// How a consumer warpgroup of the Hopper grouped GEMM brings its 64 x 256 outputs to memory:
+// registers -> shared memory (16 KB, two buffers) -> TMA store.
+//   transposed  forward, dgrad: D's columns are rows of memory. The warpgroup writes 64 memory rows
+//               of 64 features (128 bytes) with transposing stmatrix and stores them with one copy,
+//               cut at the expert's end.
+//   direct      wgrad: each warp writes and stores its own 16 rows, 128 bytes of columns at a time,
+//               without waiting for the other warps; beta 1 adds with TMA reductions.
+// What there is to store decides about the copies alone; registers are read on one straight path,
+// beside multiplications in flight.
 #pragma once
 
 #include "kernels/common/ptx_sm90.cuh"
@@ -33,16 +34,18 @@ class TileStore {
 
   static constexpr int kRounds = 4;  // a packed tile is stored in as many parts
 
-  // BF16: a tile, FP32: half of one, as it will be stored, in registers of its own: the compiler would make a read of
-  // accumulators wait for all multiplications in flight.
+  // BF16: a tile, FP32: half of one, as it will be stored, in registers of its own: the compiler
+  // would make a read of accumulators wait for all multiplications in flight.
   struct Packed {
     uint32_t word[64];
   };
 
-  __device__ __forceinline__ TileStore(const CUtensorMap* map, Shared buffer, int group, bool accumulate)
+  __device__ __forceinline__ TileStore(const CUtensorMap* map, Shared buffer, int group,
+                                       bool accumulate)
       : map_(map), buffer_(buffer), group_(group), accumulate_(accumulate) {}
 
-  // BF16: the first kColumns columns. FP32: the high half; `zero` is 0 and unknown to the compiler, which makes the copy one.
+  // BF16: the first kColumns columns. FP32: the high half; `zero` is 0 and unknown to the compiler,
+  // which makes the copy one.
   template <int kColumns>
   __device__ __forceinline__ static Packed Pack(const float (&d)[128], uint32_t zero) {
     Packed packed;
@@ -72,7 +75,8 @@ class TileStore {
 #pragma unroll
     for (int i = 0; i < 64; ++i) low.word[i] = __float_as_uint(d[i]);
 #pragma unroll
-    for (int chunk = 0; chunk < kRounds; ++chunk) WriteChunk(place, low, chunk, chunk * kChunkColumns);
+    for (int chunk = 0; chunk < kRounds; ++chunk)
+      WriteChunk(place, low, chunk, chunk * kChunkColumns);
   }
 
   // What is left when there is no next tile.
@@ -102,20 +106,24 @@ class TileStore {
   }
 
  private:
-  __device__ __forceinline__ Shared WarpBuffer() const { return buffer_ + threadIdx.x / 32 % 4 * (kStoreBytes / 4); }
+  __device__ __forceinline__ Shared WarpBuffer() const {
+    return buffer_ + threadIdx.x / 32 % 4 * (kStoreBytes / 4);
+  }
 
   __device__ __forceinline__ int WarpRow(const Place& place) const {
     return place.m + 64 * group_ + 16 * (threadIdx.x / 32 % 4);
   }
 
-  __device__ __forceinline__ void WriteRoundTransposed(const Place& place, const Packed& packed, int round) {
+  __device__ __forceinline__ void WriteRoundTransposed(const Place& place, const Packed& packed,
+                                                       int round) {
     const int lane = threadIdx.x % 32;
     const int warp = threadIdx.x / 32 % 4;
     const bool leader = threadIdx.x % 128 == 0;
     const Shared buffer = buffer_ + round % 2 * (kStoreBytes / 2);
     if (leader) BulkWaitRead<1>();
     NamedBarrier(1 + group_, 128);
-    // Lane l gives memory row l % 8 of the 8x8 matrix: columns 8 (j + l / 16) .., features 8 (l / 8 % 2) .. of the warp's 16.
+    // Lane l gives memory row l % 8 of the 8x8 matrix: columns 8 (j + l / 16) .., features 8 (l / 8
+    // % 2) .. of the warp's 16.
     const int row = lane % 8 + lane / 16 * 8;
     const int chunk = 2 * warp + lane / 8 % 2;
     const Shared to = buffer + row * 128 + ((chunk ^ (lane % 8)) << 4);
@@ -129,17 +137,20 @@ class TileStore {
     const int valid = min(64, place.n_size - 64 * round);
     const int m = place.m + 64 * group_;
     if (leader) {
-      if (valid > 0 && m < place.m_extent) TmaStore(map_, buffer, m, 64 - valid, place.n + 64 * round + valid);
+      if (valid > 0 && m < place.m_extent)
+        TmaStore(map_, buffer, m, 64 - valid, place.n + 64 * round + valid);
       BulkCommit();
     }
   }
 
-  __device__ __forceinline__ void WriteRoundDirect(const Place& place, const Packed& packed, int round) {
+  __device__ __forceinline__ void WriteRoundDirect(const Place& place, const Packed& packed,
+                                                   int round) {
     WriteChunk(place, packed, round, round * kChunkColumns + (kFp32 ? kTileN / 2 : 0));
   }
 
   // 128 bytes of columns, which begin at column n of the tile.
-  __device__ __forceinline__ void WriteChunk(const Place& place, const Packed& packed, int chunk, int n) {
+  __device__ __forceinline__ void WriteChunk(const Place& place, const Packed& packed, int chunk,
+                                             int n) {
     const int lane = threadIdx.x % 32;
     const Shared buffer = WarpBuffer() + chunk % 2 * kChunkBytes;
     if (lane == 0) BulkWaitRead<1>();
@@ -166,19 +177,22 @@ class TileStore {
   }
 
   // Sixteen rows of 64 columns, swizzled as the map expects.
-  __device__ __forceinline__ static void WriteBf16(Shared buffer, int lane, const uint32_t* d, int chunk) {
+  __device__ __forceinline__ static void WriteBf16(Shared buffer, int lane, const uint32_t* d,
+                                                   int chunk) {
     const int row = lane % 16;
     const int half = lane / 16;
 #pragma unroll
     for (int pair = 0; pair < 4; ++pair) {
       const uint32_t* v = d + 2 * (8 * chunk + 2 * pair);
-      StoreMatrix4(buffer + row * 128 + (((2 * pair + half) ^ (row & 7)) << 4), v[0], v[1], v[2], v[3]);
+      StoreMatrix4(buffer + row * 128 + (((2 * pair + half) ^ (row & 7)) << 4), v[0], v[1], v[2],
+                   v[3]);
     }
   }
 
-  // Sixteen rows of 32 columns. Odd rows write their column groups in another order (0 <-> 2, 1 <-> 3), so that the four
-  // rows that go to shared memory together fall into different banks.
-  __device__ __forceinline__ static void WriteFp32(Shared buffer, int lane, const uint32_t* d, int chunk) {
+  // Sixteen rows of 32 columns. Odd rows write their column groups in another order (0 <-> 2, 1 <->
+  // 3), so that the four rows that go to shared memory together fall into different banks.
+  __device__ __forceinline__ static void WriteFp32(Shared buffer, int lane, const uint32_t* d,
+                                                   int chunk) {
     const int row = lane / 4;
     const int pair = lane % 4;
     const bool odd = row & 1;
@@ -190,7 +204,8 @@ class TileStore {
       const int group = odd ? j ^ 2 : j;
       const Shared to = row_address + (((2 * group + pair / 2) ^ row) << 4);
       StoreShared2(to, odd ? odd_group[0] : even_group[0], odd ? odd_group[1] : even_group[1]);
-      StoreShared2(to + 8 * 128, odd ? odd_group[2] : even_group[2], odd ? odd_group[3] : even_group[3]);
+      StoreShared2(to + 8 * 128, odd ? odd_group[2] : even_group[2],
+                   odd ? odd_group[3] : even_group[3]);
     }
   }
 

@@ -1,6 +1,4 @@
 // File: tests/kernels/grouped_gemm_schedule_test.cc
-#include "kernels/grouped_gemm/sm90_schedule.h"
-
 #include <algorithm>
 #include <map>
 #include <random>
@@ -9,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/grouped_gemm/sm90_schedule.h"
 #include "tests/catch.h"
 
 namespace yardmaster::sm90 {
@@ -21,14 +20,17 @@ std::vector<int> RowStarts(const std::vector<int>& counts) {
 }
 
 // All items, dealt to `clusters` walkers as the kernel does it.
-std::vector<WorkItem> AllItems(const ScheduleShape& shape, const std::vector<int>& starts, int clusters) {
+std::vector<WorkItem> AllItems(const ScheduleShape& shape, const std::vector<int>& starts,
+                               int clusters) {
   std::vector<std::pair<int, WorkItem>> dealt;
   for (int c = 0; c < clusters; ++c) {
     Schedule schedule(shape, starts.data());
     WorkItem item;
-    for (int index = c; schedule.Find(index, &item); index += clusters) dealt.emplace_back(index, item);
+    for (int index = c; schedule.Find(index, &item); index += clusters)
+      dealt.emplace_back(index, item);
   }
-  std::sort(dealt.begin(), dealt.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::sort(dealt.begin(), dealt.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
   std::vector<WorkItem> items;
   for (size_t i = 0; i < dealt.size(); ++i) {
     REQUIRE(dealt[i].first == static_cast<int>(i));
@@ -38,7 +40,8 @@ std::vector<WorkItem> AllItems(const ScheduleShape& shape, const std::vector<int
 }
 
 std::vector<int> RandomCounts(std::mt19937* random) {
-  const int kCounts[] = {0, 0, 1, 31, 32, 33, 63, 64, 65, 127, 128, 129, 255, 256, 257, 509, 1021, 5003};
+  const int kCounts[] = {0,   0,   1,   31,  32,  33,  63,  64,   65,
+                         127, 128, 129, 255, 256, 257, 509, 1021, 5003};
   std::vector<int> counts(1 + (*random)() % 20);
   for (int& c : counts) c = kCounts[(*random)() % (sizeof(kCounts) / sizeof(kCounts[0]))];
   return counts;
@@ -53,7 +56,8 @@ TEST_CASE("forward tiles cover each row of each expert once, for each group of M
     shape.m_groups = 1 + random() % 9;
     shape.group = 1 + random() % 8;
     const int clusters = 1 + random() % 70;
-    std::map<std::pair<int, int>, std::vector<std::pair<int, int>>> cover;  // (expert, M group) -> row ranges
+    std::map<std::pair<int, int>, std::vector<std::pair<int, int>>>
+        cover;  // (expert, M group) -> row ranges
     for (const WorkItem& item : AllItems(shape, starts, clusters)) {
       REQUIRE(item.row_begin == starts[item.expert]);
       REQUIRE(item.row_end == starts[item.expert + 1]);
@@ -95,7 +99,8 @@ TEST_CASE("an expert's forward tiles are as equal as the row unit allows") {
   }
 }
 
-TEST_CASE("wgrad tiles cover each expert's matrix once; empty experts only where zeros must be written") {
+TEST_CASE(
+    "wgrad tiles cover each expert's matrix once; empty experts only where zeros must be written") {
   std::mt19937 random(2);
   for (int round = 0; round < 100; ++round) {
     const std::vector<int> starts = RowStarts(RandomCounts(&random));
@@ -112,7 +117,8 @@ TEST_CASE("wgrad tiles cover each expert's matrix once; empty experts only where
       REQUIRE(item.n_size == std::min(kTileN, shape.n_extent - item.n_begin));
       REQUIRE(seen.insert({item.expert, item.m_group, item.n_begin}).second);
     }
-    const size_t per_expert = static_cast<size_t>(shape.m_groups) * ((shape.n_extent + kTileN - 1) / kTileN);
+    const size_t per_expert =
+        static_cast<size_t>(shape.m_groups) * ((shape.n_extent + kTileN - 1) / kTileN);
     size_t expected = 0;
     for (int e = 0; e < shape.experts; ++e) {
       if (starts[e + 1] > starts[e] || !shape.skip_empty) expected += per_expert;

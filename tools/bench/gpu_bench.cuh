@@ -1,7 +1,7 @@
 // File: tools/bench/gpu_bench.cuh
 //
-// What the stand-alone CUDA benchmarks share: checked calls, device buffers, random data, paired timing, and dense
-// cuBLASLt products as the yardstick. No part of the product.
+// What the stand-alone CUDA benchmarks share: checked calls, device buffers, random data, paired
+// timing, and dense cuBLASLt products as the yardstick. No part of the product.
 #pragma once
 
 #include <cublasLt.h>
@@ -16,13 +16,14 @@
 #include <utility>
 #include <vector>
 
-#define BENCH_CHECK(call)                                                                      \
-  do {                                                                                         \
-    const auto bench_status = (call);                                                          \
-    if (static_cast<int>(bench_status) != 0) {                                                 \
-      std::fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #call, static_cast<int>(bench_status)); \
-      std::exit(1);                                                                            \
-    }                                                                                          \
+#define BENCH_CHECK(call)                                                 \
+  do {                                                                    \
+    const auto bench_status = (call);                                     \
+    if (static_cast<int>(bench_status) != 0) {                            \
+      std::fprintf(stderr, "%s:%d: %s = %d\n", __FILE__, __LINE__, #call, \
+                   static_cast<int>(bench_status));                       \
+      std::exit(1);                                                       \
+    }                                                                     \
   } while (0)
 
 namespace yardmaster::bench {
@@ -61,7 +62,8 @@ __device__ inline float Normal(uint64_t seed, uint64_t index, float scale) {
 
 template <typename T>
 __global__ void FillNormalKernel(T* data, size_t count, uint64_t seed, float scale) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x) {
     data[i] = static_cast<T>(Normal(seed, i, scale));
   }
 }
@@ -74,7 +76,9 @@ void FillNormal(T* data, size_t count, uint64_t seed, float scale) {
 
 template <typename T>
 __global__ void FillKernel(T* data, size_t count, T value) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) data[i] = value;
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x)
+    data[i] = value;
 }
 
 template <typename T>
@@ -92,11 +96,13 @@ inline double Median(std::vector<double> values) {
 
 struct PairedTime {
   double first_ms, second_ms;  // medians
-  double ratio;                // median over the pairs of second / first: above 1, the first is faster
+  double ratio;  // median over the pairs of second / first: above 1, the first is faster
 };
 
-// Runs the two in turn `pairs` times, changing the order from pair to pair, after `warm_up` untimed runs of each.
-inline PairedTime TimePaired(const std::function<void()>& first, const std::function<void()>& second, int pairs, int warm_up) {
+// Runs the two in turn `pairs` times, changing the order from pair to pair, after `warm_up` untimed
+// runs of each.
+inline PairedTime TimePaired(const std::function<void()>& first,
+                             const std::function<void()>& second, int pairs, int warm_up) {
   for (int i = 0; i < warm_up; ++i) {
     first();
     second();
@@ -125,16 +131,20 @@ inline PairedTime TimePaired(const std::function<void()>& first, const std::func
   return {Median(a), Median(b), Median(ratios)};
 }
 
-// One dense product through cuBLASLt, its first heuristic choice, fixed when made. Column-major: D = op(A) op(B) + beta D.
+// One dense product through cuBLASLt, its first heuristic choice, fixed when made. Column-major: D
+// = op(A) op(B) + beta D.
 class DenseGemm {
  public:
-  DenseGemm(cublasLtHandle_t handle, bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, cudaDataType_t d_type,
-            float beta, const DeviceMemory& workspace)
+  DenseGemm(cublasLtHandle_t handle, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+            int64_t k, cudaDataType_t d_type, float beta, const DeviceMemory& workspace)
       : handle_(handle), beta_(beta), workspace_(workspace) {
-    const cublasOperation_t ta = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N, tb = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t ta = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
+                            tb = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     BENCH_CHECK(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    BENCH_CHECK(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof(ta)));
-    BENCH_CHECK(cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof(tb)));
+    BENCH_CHECK(
+        cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof(ta)));
+    BENCH_CHECK(
+        cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof(tb)));
     const int64_t a_rows = transpose_a ? k : m, a_columns = transpose_a ? m : k;
     const int64_t b_rows = transpose_b ? n : k, b_columns = transpose_b ? k : n;
     BENCH_CHECK(cublasLtMatrixLayoutCreate(&a_, CUDA_R_16BF, a_rows, a_columns, a_rows));
@@ -143,9 +153,11 @@ class DenseGemm {
     cublasLtMatmulPreference_t preference;
     BENCH_CHECK(cublasLtMatmulPreferenceCreate(&preference));
     const size_t bytes = workspace.bytes();
-    BENCH_CHECK(cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
+    BENCH_CHECK(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
     int found = 0;
-    BENCH_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, d_, d_, preference, 1, &result_, &found));
+    BENCH_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, d_, d_, preference, 1,
+                                               &result_, &found));
     if (found == 0) {
       std::fprintf(stderr, "cuBLASLt has no algorithm for this shape\n");
       std::exit(1);
@@ -163,8 +175,8 @@ class DenseGemm {
 
   void Run(const void* a, const void* b, void* d) const {
     const float one = 1.0f;
-    BENCH_CHECK(cublasLtMatmul(handle_, desc_, &one, a, a_, b, b_, &beta_, d, d_, d, d_, &result_.algo,
-                               workspace_.As<void>(), workspace_.bytes(), nullptr));
+    BENCH_CHECK(cublasLtMatmul(handle_, desc_, &one, a, a_, b, b_, &beta_, d, d_, d, d_,
+                               &result_.algo, workspace_.As<void>(), workspace_.bytes(), nullptr));
   }
 
  private:

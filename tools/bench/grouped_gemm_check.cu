@@ -1,8 +1,9 @@
 // File: tools/bench/grouped_gemm_check.cu
 //
 // Correctness of the grouped GEMM on a GPU, against sums in double over the same BF16 inputs.
-//   random cases   ragged counts (0, 1, 63, 64, 65, primes, hundreds), odd sizes, every op, output type and beta. Inputs
-//                  beyond the last row are NaN; outputs are poisoned before; what must not be written is compared bit by bit.
+//   random cases   ragged counts (0, 1, 63, 64, 65, primes, hundreds), odd sizes, every op, output
+//                  type and beta. Inputs beyond the last row are NaN; outputs are poisoned before;
+//                  what must not be written is compared bit by bit.
 //   repeats        the same launch many times: the same bits.
 //   large          512K rows, DeepSeek-V3 width: sampled entries (64-bit offsets).
 //
@@ -21,7 +22,7 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-constexpr double kTolerance = 3e-3;  // relative L2, BF16 output; FP32 output is held to 1e-5
+constexpr double kTolerance = 3e-3;         // relative L2, BF16 output; FP32 output is held to 1e-5
 constexpr uint16_t kPoison16 = 0x7FA5;      // a NaN
 constexpr uint32_t kPoison32 = 0x7FA5A5A5;  // a NaN
 
@@ -41,9 +42,11 @@ __device__ int FindExpert(const int64_t* offsets, int experts, int64_t row) {
   return e;
 }
 
-// forward: y[r, n] against x, w; dgrad with `transposed`: dx[r, k] against dy, w. One thread per sampled output.
-__global__ void CheckRowsKernel(const bf16* in, const bf16* w, const int64_t* offsets, int experts, const bf16* out, int64_t rows,
-                                int in_width, int out_width, bool transposed, int64_t samples, uint64_t seed, Errors* errors) {
+// forward: y[r, n] against x, w; dgrad with `transposed`: dx[r, k] against dy, w. One thread per
+// sampled output.
+__global__ void CheckRowsKernel(const bf16* in, const bf16* w, const int64_t* offsets, int experts,
+                                const bf16* out, int64_t rows, int in_width, int out_width,
+                                bool transposed, int64_t samples, uint64_t seed, Errors* errors) {
   const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   const int64_t total = rows * out_width;
   if (i >= (samples > 0 ? samples : total)) return;
@@ -58,7 +61,9 @@ __global__ void CheckRowsKernel(const bf16* in, const bf16* w, const int64_t* of
   const bf16* we = w + int64_t{e} * in_width * out_width;
   double sum = 0.0;
   for (int j = 0; j < in_width; ++j) {
-    sum += Value(in + row * in_width + j) * Value(we + (transposed ? int64_t{j} * out_width + column : int64_t{column} * in_width + j));
+    sum +=
+        Value(in + row * in_width + j) *
+        Value(we + (transposed ? int64_t{j} * out_width + column : int64_t{column} * in_width + j));
   }
   const double difference = Value(out + at) - sum;
   atomicAdd(&errors->difference2, difference * difference);
@@ -67,15 +72,17 @@ __global__ void CheckRowsKernel(const bf16* in, const bf16* w, const int64_t* of
 
 // dw[l, n, k] against dy, x and what was there before.
 template <typename T>
-__global__ void CheckWgradKernel(const bf16* dy, const bf16* x, const int64_t* offsets, int experts, const T* out, const T* before,
-                                 int n_width, int k_width, Errors* errors) {
+__global__ void CheckWgradKernel(const bf16* dy, const bf16* x, const int64_t* offsets, int experts,
+                                 const T* out, const T* before, int n_width, int k_width,
+                                 Errors* errors) {
   const int64_t at = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
   if (at >= int64_t{experts} * n_width * k_width) return;
   const int e = at / (int64_t{n_width} * k_width);
   const int n = at / k_width % n_width;
   const int k = at % k_width;
   double sum = before != nullptr ? Value(before + at) : 0.0;
-  for (int64_t row = offsets[e]; row < offsets[e + 1]; ++row) sum += Value(dy + row * n_width + n) * Value(x + row * k_width + k);
+  for (int64_t row = offsets[e]; row < offsets[e + 1]; ++row)
+    sum += Value(dy + row * n_width + n) * Value(x + row * k_width + k);
   const double difference = Value(out + at) - sum;
   atomicAdd(&errors->difference2, difference * difference);
   atomicAdd(&errors->reference2, sum * sum);
@@ -83,13 +90,15 @@ __global__ void CheckWgradKernel(const bf16* dy, const bf16* x, const int64_t* o
 
 template <typename T>
 __global__ void CountOtherKernel(const T* data, size_t count, T value, Errors* errors) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count; i += size_t{gridDim.x} * blockDim.x) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
+       i += size_t{gridDim.x} * blockDim.x) {
     if (data[i] != value) atomicAdd(&errors->changed, 1ull);
   }
 }
 
 __global__ void CompareKernel(const uint32_t* a, const uint32_t* b, size_t words, Errors* errors) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < words; i += size_t{gridDim.x} * blockDim.x) {
+  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < words;
+       i += size_t{gridDim.x} * blockDim.x) {
     if (a[i] != b[i]) atomicAdd(&errors->changed, 1ull);
   }
 }
@@ -108,13 +117,16 @@ class Checker {
     Errors e;
     BENCH_CHECK(cudaDeviceSynchronize());
     BENCH_CHECK(cudaMemcpy(&e, errors_.As<void>(), sizeof(e), cudaMemcpyDeviceToHost));
-    const double relative = e.reference2 > 0.0 ? std::sqrt(e.difference2 / e.reference2) : std::sqrt(e.difference2);
+    const double relative =
+        e.reference2 > 0.0 ? std::sqrt(e.difference2 / e.reference2) : std::sqrt(e.difference2);
     ++checks_;
     worst_ = std::max(worst_, relative / tolerance);
     if (!(relative <= tolerance) || e.changed != 0) {
       if (++failures_ <= 20) {
-        std::printf("WRONG %s: relative L2 %.3g (limit %.1g), %llu words that should have kept their bits\n", what.c_str(), relative,
-                    tolerance, e.changed);
+        std::printf(
+            "WRONG %s: relative L2 %.3g (limit %.1g), %llu words that should have kept their "
+            "bits\n",
+            what.c_str(), relative, tolerance, e.changed);
       }
     }
   }
@@ -133,15 +145,19 @@ class Checker {
 constexpr int64_t kGuard = 4096;  // elements behind every output that nobody may touch
 
 struct Buffers {
-  DeviceMemory x{64 << 20}, dy{64 << 20}, w{128 << 20}, out{64 << 20}, dw{256 << 20}, before{256 << 20}, offsets{513 * 8};
+  DeviceMemory x{64 << 20}, dy{64 << 20}, w{128 << 20}, out{64 << 20}, dw{256 << 20},
+      before{256 << 20}, offsets{513 * 8};
 };
 
 int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
 
 void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* checker) {
   const int kSizes[] = {8, 64, 72, 120, 128, 136, 192, 256, 264, 320, 512, 520, 776};
-  const int kCounts[] = {0, 0, 1, 2, 15, 16, 17, 31, 63, 64, 65, 97, 127, 128, 129, 191, 193, 255, 256, 257, 383, 509, 701};
-  const auto pick = [&](const auto& list) { return list[(*random)() % (sizeof(list) / sizeof(list[0]))]; };
+  const int kCounts[] = {0,   0,   1,   2,   15,  16,  17,  31,  63,  64,  65, 97,
+                         127, 128, 129, 191, 193, 255, 256, 257, 383, 509, 701};
+  const auto pick = [&](const auto& list) {
+    return list[(*random)() % (sizeof(list) / sizeof(list[0]))];
+  };
   const int experts = 1 + (*random)() % 12;
   const int n = pick(kSizes), k = pick(kSizes);
   std::vector<int64_t> offsets(experts + 1, 0);
@@ -153,12 +169,13 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
   }
   const int64_t used = offsets[experts];
   const int64_t rows = used + (*random)() % 3 * 77;
-  const std::string what = "case " + std::to_string(number) + " n " + std::to_string(n) + " k " + std::to_string(k) + " rows " +
-                           std::to_string(rows) + " counts" + counts;
+  const std::string what = "case " + std::to_string(number) + " n " + std::to_string(n) + " k " +
+                           std::to_string(k) + " rows " + std::to_string(rows) + " counts" + counts;
   const GroupedGemmShape shape = {rows, experts, n, k};
   const GroupedGemmOptions options = {static_cast<int>((*random)() % 3 * 16)};
   const int64_t* device_offsets = b.offsets.As<int64_t>();
-  BENCH_CHECK(cudaMemcpy(b.offsets.As<void>(), offsets.data(), offsets.size() * 8, cudaMemcpyHostToDevice));
+  BENCH_CHECK(
+      cudaMemcpy(b.offsets.As<void>(), offsets.data(), offsets.size() * 8, cudaMemcpyHostToDevice));
   FillNormal(b.x.As<bf16>(), used * k, 3 * number, 1.0f);
   FillNormal(b.dy.As<bf16>(), used * n, 3 * number + 1, 1.0f);
   FillNormal(b.w.As<bf16>(), int64_t{experts} * n * k, 3 * number + 2, 1.0f);
@@ -169,20 +186,23 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
     const int in_width = dgrad ? n : k, out_width = dgrad ? k : n;
     Fill(b.out.As<uint16_t>(), rows * out_width + kGuard, kPoison16);
     const bf16* in = dgrad ? b.dy.As<bf16>() : b.x.As<bf16>();
-    BENCH_CHECK((dgrad ? GroupedGemmDgradSm90 : GroupedGemmForwardSm90)(shape, in, b.w.As<void>(), device_offsets, b.out.As<void>(),
-                                                                        options, nullptr));
+    BENCH_CHECK((dgrad ? GroupedGemmDgradSm90 : GroupedGemmForwardSm90)(
+        shape, in, b.w.As<void>(), device_offsets, b.out.As<void>(), options, nullptr));
     Errors* errors = checker->Start();
     if (rows > 0) {
-      CheckRowsKernel<<<Blocks(rows * out_width), 256>>>(in, b.w.As<bf16>(), device_offsets, experts, b.out.As<bf16>(), rows, in_width,
+      CheckRowsKernel<<<Blocks(rows * out_width), 256>>>(in, b.w.As<bf16>(), device_offsets,
+                                                         experts, b.out.As<bf16>(), rows, in_width,
                                                          out_width, dgrad, 0, 0, errors);
     }
-    CountOtherKernel<<<16, 256>>>(b.out.As<uint16_t>() + rows * out_width, kGuard, kPoison16, errors);
+    CountOtherKernel<<<16, 256>>>(b.out.As<uint16_t>() + rows * out_width, kGuard, kPoison16,
+                                  errors);
     checker->Finish((dgrad ? "dgrad " : "forward ") + what, kTolerance);
   }
   const int64_t weights = int64_t{experts} * n * k;
   for (const bool fp32 : {false, true}) {
     for (const bool accumulate : {false, true}) {
-      const std::string name = std::string("wgrad ") + (fp32 ? "fp32" : "bf16") + (accumulate ? " beta 1 " : " beta 0 ");
+      const std::string name =
+          std::string("wgrad ") + (fp32 ? "fp32" : "bf16") + (accumulate ? " beta 1 " : " beta 0 ");
       if (fp32) {
         Fill(b.dw.As<uint32_t>(), weights + kGuard, kPoison32);
         if (accumulate) FillNormal(b.dw.As<float>(), weights, 5 * number, 4.0f);
@@ -190,17 +210,22 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
         Fill(b.dw.As<uint16_t>(), weights + kGuard, kPoison16);
         if (accumulate) FillNormal(b.dw.As<bf16>(), weights, 5 * number, 4.0f);
       }
-      BENCH_CHECK(cudaMemcpy(b.before.As<void>(), b.dw.As<void>(), weights * (fp32 ? 4 : 2), cudaMemcpyDeviceToDevice));
-      BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), device_offsets, accumulate,
-                                       fp32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, b.dw.As<void>(), options, nullptr));
+      BENCH_CHECK(cudaMemcpy(b.before.As<void>(), b.dw.As<void>(), weights * (fp32 ? 4 : 2),
+                             cudaMemcpyDeviceToDevice));
+      BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), device_offsets,
+                                       accumulate,
+                                       fp32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16,
+                                       b.dw.As<void>(), options, nullptr));
       Errors* errors = checker->Start();
       if (fp32) {
-        CheckWgradKernel<<<Blocks(weights), 256>>>(b.dy.As<bf16>(), b.x.As<bf16>(), device_offsets, experts, b.dw.As<float>(),
-                                                   accumulate ? b.before.As<float>() : nullptr, n, k, errors);
+        CheckWgradKernel<<<Blocks(weights), 256>>>(
+            b.dy.As<bf16>(), b.x.As<bf16>(), device_offsets, experts, b.dw.As<float>(),
+            accumulate ? b.before.As<float>() : nullptr, n, k, errors);
         CountOtherKernel<<<16, 256>>>(b.dw.As<uint32_t>() + weights, kGuard, kPoison32, errors);
       } else {
-        CheckWgradKernel<<<Blocks(weights), 256>>>(b.dy.As<bf16>(), b.x.As<bf16>(), device_offsets, experts, b.dw.As<bf16>(),
-                                                   accumulate ? b.before.As<bf16>() : nullptr, n, k, errors);
+        CheckWgradKernel<<<Blocks(weights), 256>>>(
+            b.dy.As<bf16>(), b.x.As<bf16>(), device_offsets, experts, b.dw.As<bf16>(),
+            accumulate ? b.before.As<bf16>() : nullptr, n, k, errors);
         CountOtherKernel<<<16, 256>>>(b.dw.As<uint16_t>() + weights, kGuard, kPoison16, errors);
       }
       checker->Finish(name + what, fp32 ? 1e-5 : kTolerance);
@@ -213,25 +238,33 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
   const int experts = 6, n = 520, k = 776;
   const std::vector<int64_t> offsets = {0, 333, 333, 1000, 1064, 2111, 4001};
   const GroupedGemmShape shape = {4001, experts, n, k};
-  BENCH_CHECK(cudaMemcpy(b.offsets.As<void>(), offsets.data(), offsets.size() * 8, cudaMemcpyHostToDevice));
+  BENCH_CHECK(
+      cudaMemcpy(b.offsets.As<void>(), offsets.data(), offsets.size() * 8, cudaMemcpyHostToDevice));
   FillNormal(b.x.As<bf16>(), 4001 * k, 11, 1.0f);
   FillNormal(b.dy.As<bf16>(), 4001 * n, 12, 1.0f);
   FillNormal(b.w.As<bf16>(), int64_t{experts} * n * k, 13, 1.0f);
   const size_t weight_words = size_t{experts} * n * k;
   const int64_t* o = b.offsets.As<int64_t>();
   for (int op = 0; op < 4; ++op) {
-    const size_t words = op == 0 ? size_t{4001} * n / 2 : op == 1 ? size_t{4001} * k / 2 : weight_words;
+    const size_t words = op == 0   ? size_t{4001} * n / 2
+                         : op == 1 ? size_t{4001} * k / 2
+                                   : weight_words;
     Errors* errors = checker->Start();
     for (int i = 0; i <= repeats; ++i) {
       DeviceMemory const& to = i == 0 ? b.before : b.dw;
-      if (op == 0) BENCH_CHECK(GroupedGemmForwardSm90(shape, b.x.As<void>(), b.w.As<void>(), o, to.As<void>(), {}, nullptr));
-      if (op == 1) BENCH_CHECK(GroupedGemmDgradSm90(shape, b.dy.As<void>(), b.w.As<void>(), o, to.As<void>(), {}, nullptr));
+      if (op == 0)
+        BENCH_CHECK(GroupedGemmForwardSm90(shape, b.x.As<void>(), b.w.As<void>(), o, to.As<void>(),
+                                           {}, nullptr));
+      if (op == 1)
+        BENCH_CHECK(GroupedGemmDgradSm90(shape, b.dy.As<void>(), b.w.As<void>(), o, to.As<void>(),
+                                         {}, nullptr));
       if (op >= 2) {
         if (op == 3) FillNormal(to.As<float>(), weight_words, 14, 1.0f);
-        BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), o, op == 3, GroupedGemmOutput::kFp32, to.As<void>(), {},
-                                         nullptr));
+        BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), o, op == 3,
+                                         GroupedGemmOutput::kFp32, to.As<void>(), {}, nullptr));
       }
-      if (i > 0) CompareKernel<<<264, 256>>>(b.before.As<uint32_t>(), b.dw.As<uint32_t>(), words, errors);
+      if (i > 0)
+        CompareKernel<<<264, 256>>>(b.before.As<uint32_t>(), b.dw.As<uint32_t>(), words, errors);
     }
     checker->Finish("repeats of op " + std::to_string(op), 1.0);
   }
@@ -240,23 +273,29 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
 void CheckLarge(Checker* checker) {
   const int64_t rows = 512 * 1024 + 3;
   const int experts = 5, n = 4096, k = 7168;
-  DeviceMemory x(rows * k * 2), y(rows * n * 2), w(size_t{experts} * n * k * 2), offsets(8 * (experts + 1));
+  DeviceMemory x(rows * k * 2), y(rows * n * 2), w(size_t{experts} * n * k * 2),
+      offsets(8 * (experts + 1));
   const std::vector<int64_t> starts = {0, 100003, 100003, 400000, 524200, rows};
-  BENCH_CHECK(cudaMemcpy(offsets.As<void>(), starts.data(), starts.size() * 8, cudaMemcpyHostToDevice));
+  BENCH_CHECK(
+      cudaMemcpy(offsets.As<void>(), starts.data(), starts.size() * 8, cudaMemcpyHostToDevice));
   FillNormal(x.As<bf16>(), rows * k, 21, 1.0f);
   FillNormal(w.As<bf16>(), size_t{experts} * n * k, 22, 1.0f);
   Fill(y.As<uint16_t>(), rows * n, kPoison16);
-  BENCH_CHECK(GroupedGemmForwardSm90({rows, experts, n, k}, x.As<void>(), w.As<void>(), offsets.As<int64_t>(), y.As<void>(), {}, nullptr));
+  BENCH_CHECK(GroupedGemmForwardSm90({rows, experts, n, k}, x.As<void>(), w.As<void>(),
+                                     offsets.As<int64_t>(), y.As<void>(), {}, nullptr));
   Errors* errors = checker->Start();
   constexpr int64_t kSamples = 1 << 18;
-  CheckRowsKernel<<<Blocks(kSamples), 256>>>(x.As<bf16>(), w.As<bf16>(), offsets.As<int64_t>(), experts, y.As<bf16>(), rows, k, n, false,
-                                             kSamples, 23, errors);
+  CheckRowsKernel<<<Blocks(kSamples), 256>>>(x.As<bf16>(), w.As<bf16>(), offsets.As<int64_t>(),
+                                             experts, y.As<bf16>(), rows, k, n, false, kSamples, 23,
+                                             errors);
   checker->Finish("forward, 512K rows", kTolerance);
   Fill(x.As<uint16_t>(), rows * k, kPoison16);
-  BENCH_CHECK(GroupedGemmDgradSm90({rows, experts, n, k}, y.As<void>(), w.As<void>(), offsets.As<int64_t>(), x.As<void>(), {}, nullptr));
+  BENCH_CHECK(GroupedGemmDgradSm90({rows, experts, n, k}, y.As<void>(), w.As<void>(),
+                                   offsets.As<int64_t>(), x.As<void>(), {}, nullptr));
   errors = checker->Start();
-  CheckRowsKernel<<<Blocks(kSamples), 256>>>(y.As<bf16>(), w.As<bf16>(), offsets.As<int64_t>(), experts, x.As<bf16>(), rows, n, k, true,
-                                             kSamples, 24, errors);
+  CheckRowsKernel<<<Blocks(kSamples), 256>>>(y.As<bf16>(), w.As<bf16>(), offsets.As<int64_t>(),
+                                             experts, x.As<bf16>(), rows, n, k, true, kSamples, 24,
+                                             errors);
   checker->Finish("dgrad, 512K rows", kTolerance);
 }
 
@@ -270,12 +309,13 @@ int Main(int argc, char** argv) {
   {
     Buffers buffers;
     std::mt19937 random(20261129);
-    for (int i = 0; i < cases && checker.failures() < 20; ++i) CheckCase(i, &random, buffers, &checker);
+    for (int i = 0; i < cases && checker.failures() < 20; ++i)
+      CheckCase(i, &random, buffers, &checker);
     if (repeats > 0) CheckRepeats(repeats, buffers, &checker);
   }
   if (large) CheckLarge(&checker);
-  std::printf("grouped_gemm_check: %d checks, %d wrong; worst error %.2f of its limit\n", checker.checks(), checker.failures(),
-              checker.worst());
+  std::printf("grouped_gemm_check: %d checks, %d wrong; worst error %.2f of its limit\n",
+              checker.checks(), checker.failures(), checker.worst());
   return checker.failures() == 0 ? 0 : 1;
 }
 
