@@ -25,6 +25,7 @@ struct RuntimeConfig {
   std::string device = "auto";         // auto | cpu | cuda
   int64_t threads = 0;                 // of the cpu device; 0: cores / ranks on this machine
   bool deterministic = true;
+  double timeout_seconds = 600;        // of every wait for other ranks
 
   bool operator==(const RuntimeConfig&) const = default;
 };
@@ -37,12 +38,15 @@ struct TrainConfig {
   Schedule global_batch_size;          // sequences in a step; each value a multiple of micro_batch_size * dp
   int64_t eval_every_steps = 0;        // 0: only at the end
   int64_t eval_sequences = 0;          // of the held-out part, from its beginning; 0: all of it
+  int64_t max_skipped_steps = 10;      // non-finite steps in a row that are skipped; one more ends the run
+  int64_t replica_check_every_steps = 0;  // compares what several ranks hold copies of; 0: never
+  Schedule mtp_loss_weight = Schedule::Constant(0);  // lambda of the multi-token prediction loss, by tokens
 
   bool operator==(const TrainConfig&) const = default;
 };
 
 struct ParallelConfig {
-  int64_t ep = 1;                      // 0: auto, the largest divisor of dp up to 2
+  int64_t ep = 1;                      // kAuto (0): the largest divisor of dp up to 2
   int64_t pp = 1;
   int64_t zero = 1;                    // optimizer state 0: replicated, 1: sharded over data-parallel ranks
 
@@ -53,6 +57,7 @@ struct EpConfig {
   // expanded: a row crosses for each (token, expert); deduplicated: for each (token, rank), replicated on arrival.
   std::string mode = "expanded";
   double ragged_buffer_factor = -1;    // window rows as a multiple of the balanced load; -1: worst case
+  int64_t overflow_check_every_n_steps = 1;  // how often the host looks whether a window was too small
 
   bool operator==(const EpConfig&) const = default;
 };
@@ -60,12 +65,13 @@ struct EpConfig {
 struct MoeConfig {
   // Gamma of the auxiliary-loss-free balancing, by tokens; 0: no update.
   Schedule bias_update_speed = Schedule::Constant(0.001);
+  double sequence_balance_weight = 0;  // alpha of the sequence-wise balance loss; 0: none
 
   bool operator==(const MoeConfig&) const = default;
 };
 
 struct PrecisionConfig {
-  std::string compute = "fp32";        // fp32 | fp64 on cpu
+  std::string compute = "fp32";        // fp32 | fp64 on cpu; bf16 | fp8 are for cuda
 
   bool operator==(const PrecisionConfig&) const = default;
 };

@@ -15,7 +15,7 @@ namespace {
 // The value of a field as YAML; nothing for fields that are not stored and for sections.
 std::optional<std::string> FormatField(const Field& field, Config& config, int indent) {
   const FieldPointer pointer = field.access(config);
-  if (auto* p = std::get_if<int64_t*>(&pointer)) return StrCat(**p);
+  if (auto* p = std::get_if<int64_t*>(&pointer)) return field.auto_is_zero && **p == 0 ? "auto" : StrCat(**p);
   if (auto* p = std::get_if<double*>(&pointer)) return FormatNumber(**p);
   if (auto* p = std::get_if<bool*>(&pointer)) return **p ? "true" : "false";
   if (auto* p = std::get_if<std::string*>(&pointer)) {
@@ -48,7 +48,9 @@ void PrintFields(const Section& section, Config& config, int indent, std::string
 
 std::string TypeName(const Field& field, Config& config) {
   const FieldPointer pointer = field.access(config);
-  if (std::holds_alternative<int64_t*>(pointer)) return field.null_is_zero ? "integer or null" : "integer";
+  if (std::holds_alternative<int64_t*>(pointer)) {
+    return field.null_is_zero ? "integer or null" : field.auto_is_zero ? "integer or `auto`" : "integer";
+  }
   if (std::holds_alternative<double*>(pointer)) return "number";
   if (std::holds_alternative<bool*>(pointer)) return "boolean";
   if (std::holds_alternative<std::string*>(pointer)) return field.or_integer ? "text or integer" : "text";

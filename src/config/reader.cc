@@ -185,8 +185,10 @@ class Reader {
     } else if (auto* integer = std::get_if<int64_t*>(&pointer)) {
       if (field.null_is_zero && node.is_null()) {
         **integer = 0;
+      } else if (field.auto_is_zero && node.kind == YamlNode::Kind::kScalar && node.text == "auto") {
+        **integer = 0;
       } else if (const auto value = ReadInteger(node, why); !value) {
-        Bad(node, path, why);
+        Bad(node, path, field.auto_is_zero ? StrCat(why, ", or auto") : why);
       } else if (!field.range.Contains(static_cast<double>(*value))) {
         Bad(node, path, StrCat("must be ", field.range.ToString(), ", found ", *value));
       } else {

@@ -68,6 +68,11 @@ Section RuntimeSection() {
       .AtMost(4096);
   s.Add("deterministic", &RuntimeConfig::deterministic,
         "the same build, configuration and data give the same bits; false permits faster ways that do not");
+  s.Add("timeout_seconds", &RuntimeConfig::timeout_seconds,
+        "how long a rank waits for others before it names them and gives up; more than the longest work of "
+        "one rank alone, such as reading a checkpoint")
+      .AtLeast(1)
+      .AtMost(1e6);
   return s.Build();
 }
 
@@ -210,6 +215,18 @@ Section TrainSection() {
         "sequences of the held-out part evaluated each time; 0: all of it")
       .AtLeast(0)
       .AtMost(kMaxCount);
+  s.Add("max_skipped_steps", &T::max_skipped_steps,
+        "steps in a row that may be skipped for a non-finite loss or gradient norm; one more ends the run")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
+  s.Add("replica_check_every_steps", &T::replica_check_every_steps,
+        "steps between comparisons of everything that several ranks hold copies of; a difference ends the "
+        "run and names tensor and rank; 0: never")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
+  s.Add("mtp_loss_weight", &T::mtp_loss_weight,
+        "weight of the multi-token prediction loss, a number or a schedule")
+      .AtLeast(0);
   return s.Build();
 }
 
@@ -217,9 +234,11 @@ Section ParallelSection() {
   using P = ParallelConfig;
   SectionBuilder<P> s("parallel", "Layout of the ranks: world = dp x pp, and ep divides dp.",
                       [](Config& c) -> P& { return c.parallel; });
-  s.Add("ep", &P::ep, "ranks that share the experts of a layer; 0: chosen from the data-parallel ranks")
-      .AtLeast(0)
-      .AtMost(kMaxExperts);
+  s.Add("ep", &P::ep,
+        "ranks that share the experts of a layer; auto: the largest divisor of the data-parallel ranks up to 2")
+      .AtLeast(1)
+      .AtMost(kMaxExperts)
+      .AutoIsZero();
   s.Add("pp", &P::pp, "pipeline stages").AtLeast(1).AtMost(kMaxLayers);
   s.Add("zero", &P::zero, "ZeRO stage: 0 replicates, 1 shards optimizer state over data-parallel ranks")
       .AtLeast(0)
@@ -234,8 +253,15 @@ Section EpSection() {
         "expanded: a row crosses for each (token, expert); deduplicated: one for each (token, rank), replicated on arrival")
       .OneOf({"expanded", "deduplicated"});
   s.Add("ragged_buffer_factor", &EpConfig::ragged_buffer_factor,
-        "rows of a dispatch window as a multiple of the balanced load, at least 1; -1: the worst case")
+        "rows of a dispatch window as a multiple of the balanced load, above 0; -1: the worst case. A load that does "
+        "not fit is never dropped: its step is computed again, in rounds")
       .AtLeast(-1);
+  s.Add("overflow_check_every_n_steps", &EpConfig::overflow_check_every_n_steps,
+        "steps between looks of the host at the overflow flag, at most (it also looks before evaluation, "
+        "save and exit); what an overflow spoiled is computed again from there, so a small number is cheap "
+        "where windows are often too small, a large one where never")
+      .AtLeast(1)
+      .AtMost(1024);
   return s.Build();
 }
 
@@ -246,13 +272,16 @@ Section MoeSection() {
         "step of the router bias after each batch (balance without auxiliary loss), a number or a schedule; "
         "0: none")
       .AtLeast(0);
+  s.Add("sequence_balance_weight", &MoeConfig::sequence_balance_weight,
+        "weight of the sequence-wise balance loss; 0: none")
+      .AtLeast(0);
   return s.Build();
 }
 
 Section PrecisionSection() {
   SectionBuilder<PrecisionConfig> s("precision", "Number formats.",
                                     [](Config& c) -> PrecisionConfig& { return c.precision; });
-  s.Add("compute", &PrecisionConfig::compute, "type of weights and activations").OneOf({"fp32", "fp64"});
+  s.Add("compute", &PrecisionConfig::compute, "type of weights and activations").OneOf({"fp32", "fp64", "bf16", "fp8"});
   return s.Build();
 }
 
@@ -299,7 +328,7 @@ Section CheckpointSection() {
   s.Add("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end and on request")
       .AtLeast(0)
       .AtMost(kMaxCount);
-  s.Add("keep_latest", &C::keep_latest, "checkpoints that are kept").AtLeast(1).AtMost(kMaxCount);
+  s.Add("keep_latest", &C::keep_latest, "checkpoints that are kept, at least 2; 0: all").AtLeast(0).AtMost(kMaxCount);
   s.Add("resume", &C::resume, "auto: from the newest good checkpoint; never; or the number of a step")
       .OneOf({"auto", "never"})
       .OrInteger();

@@ -30,6 +30,7 @@ struct Field {
   bool or_integer = false;           // text may also be an integer of at least 0
   bool required = false;
   bool null_is_zero = false;  // null stands for 0, as in config.json
+  bool auto_is_zero = false;  // an integer that may be `auto`, kept as 0
   bool whole = false;         // a schedule of whole numbers
   bool non_empty = false;     // text must not be empty
   std::string only;           // the accepted value of a field that is not stored
@@ -42,6 +43,7 @@ struct Field {
   Field& OneOf(std::vector<std::string> v) { return choices = std::move(v), *this; }
   Field& OrInteger() { return or_integer = true, *this; }
   Field& NullIsZero() { return null_is_zero = true, *this; }
+  Field& AutoIsZero() { return auto_is_zero = true, *this; }
   Field& Whole() { return whole = true, *this; }
   Field& NonEmpty() { return non_empty = true, *this; }
 };

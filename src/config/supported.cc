@@ -2,6 +2,7 @@
 
 #include "src/base/strings.h"
 #include "src/config/scalar.h"
+#include "src/config/schedule.h"
 
 namespace yardmaster {
 
@@ -16,9 +17,15 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
     out.push_back(StrCat("model.num_nextn_predict_layers = ", config.model.num_nextn_predict_layers,
                          ": this version has no multi-token prediction"));
   }
-  if (config.ep.ragged_buffer_factor != -1) {
-    out.push_back(StrCat("ep.ragged_buffer_factor = ", FormatNumber(config.ep.ragged_buffer_factor),
-                         ": this version plans dispatch windows for the worst case (-1)"));
+  if (LargestScheduleValue(config.train.mtp_loss_weight) > 0) {
+    out.push_back("train.mtp_loss_weight: this version has no multi-token prediction");
+  }
+  if (config.moe.sequence_balance_weight > 0) {
+    out.push_back(StrCat("moe.sequence_balance_weight = ", FormatNumber(config.moe.sequence_balance_weight),
+                         ": this version has no sequence-wise balance loss"));
+  }
+  if (config.precision.compute != "fp32" && config.precision.compute != "fp64") {
+    out.push_back(StrCat("precision.compute = ", config.precision.compute, ": this version computes in fp32 or fp64"));
   }
   return out;
 }

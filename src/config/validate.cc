@@ -139,9 +139,20 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
     fail("parallel.pp",
          StrCat(config.parallel.pp, " pipeline stages for ", config.model.num_hidden_layers, " layers"));
   }
+  if (good({"train.mtp_loss_weight", "model.num_nextn_predict_layers"}) &&
+      LargestScheduleValue(t.mtp_loss_weight) > 0 && config.model.num_nextn_predict_layers == 0) {
+    fail("train.mtp_loss_weight", "needs model.num_nextn_predict_layers of at least 1");
+  }
+  if (good({"moe.sequence_balance_weight", "model.n_routed_experts"}) &&
+      config.moe.sequence_balance_weight > 0 && experts == 0) {
+    fail("moe.sequence_balance_weight", "needs routed experts");
+  }
   const double factor = config.ep.ragged_buffer_factor;
-  if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor < 1) {
-    fail("ep.ragged_buffer_factor", StrCat("must be -1 or at least 1, found ", FormatNumber(factor)));
+  if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor <= 0) {
+    fail("ep.ragged_buffer_factor", StrCat("must be -1 or above 0, found ", FormatNumber(factor)));
+  }
+  if (good({"checkpoint.keep_latest"}) && config.checkpoint.keep_latest == 1) {
+    fail("checkpoint.keep_latest", "must be 0 (all) or at least 2: a damaged checkpoint must not be the only one");
   }
 }
 

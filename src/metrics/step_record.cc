@@ -15,7 +15,7 @@ std::string ToJson(const StepRecord& r) {
   return StrCat("{\"step\":", r.step, ",\"tokens\":", r.tokens, ",\"loss\":", Number(r.loss), ",\"grad_norm\":", Number(r.grad_norm),
                 ",\"lr\":", Number(r.learning_rate), ",\"ms\":", StrFormat("%.3f", r.milliseconds),
                 ",\"tokens_per_second\":", StrFormat("%.1f", r.tokens_per_second), ",\"tflops\":", Number(r.tflops),
-                ",\"load_max_over_mean\":", StrFormat("%.4f", r.load_max_over_mean), ",\"dropped\":", r.dropped, ",\"skipped\":", r.skipped,
+                ",\"load_max_over_mean\":", StrFormat("%.4f", r.load_max_over_mean), ",\"dropped\":", r.dropped, ",\"skipped\":", r.skipped, ",\"replays\":", r.replays,
                 ",\"batch\":", r.batch, ",\"verdict\":\"", r.verdict, "\"}\n");
 }
 

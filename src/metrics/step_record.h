@@ -21,6 +21,7 @@ struct StepRecord {
   double load_max_over_mean = 0;  // worst MoE layer: busiest expert's pairs over the mean
   int64_t dropped = 0;          // (token, expert) pairs not computed: checked to be 0
   int64_t skipped = 0;          // steps skipped so far for a non-finite value
+  int64_t replays = 0;          // steps run again so far because a dispatch window was too small
   int64_t batch = 0;            // sequences in this step
   std::string verdict = "ok";
 };

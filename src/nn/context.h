@@ -40,6 +40,8 @@ struct MicroBatch {
   Tensor document_start = {};  // int32 [B, S] or undefined (attend across documents)
   double grad_scale = 0;       // 1 / valid tokens of the global batch
   bool training = true;        // false: no gradients, no load counts
+  // A replay of a step whose load did not fit: dispatch in rounds, the host reads the counts (nn/moe/exact_rounds.h).
+  bool exact = false;
   Arena* saved = nullptr;      // a stack: forward pushes layer by layer, backward pops
   // For parity and ablation tests, not for training.
   const std::vector<Tensor>* forced_routing = nullptr;  // by layer: int32 [T, K] or undefined

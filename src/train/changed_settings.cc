@@ -38,6 +38,8 @@ Config WithLaunchSettingsOf(Config saved, const Config& now) {
   saved.train.micro_batch_size = now.train.micro_batch_size;
   saved.train.eval_every_steps = now.train.eval_every_steps;
   saved.train.eval_sequences = now.train.eval_sequences;
+  saved.train.max_skipped_steps = now.train.max_skipped_steps;
+  saved.train.replica_check_every_steps = now.train.replica_check_every_steps;
   saved.parallel = now.parallel;
   saved.ep = now.ep;
   saved.data.train = now.data.train;  // the fingerprint speaks for the content

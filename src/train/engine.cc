@@ -18,6 +18,9 @@ void CopyStruct(const Stream& stream, const Tensor& to, const void* from, size_t
   if (!stream.dry()) stream.device().CopyFromHost(to.data(), from, bytes);
 }
 
+static_assert(sizeof(StepState) % sizeof(int64_t) == 0);
+constexpr int64_t kStateWords = sizeof(StepState) / sizeof(int64_t);
+
 // A field of the StepState in device memory, as a tensor of one element.
 Tensor StateField(const Tensor& state, size_t offset, DType dtype) {
   return Tensor(state.data() ? static_cast<char*>(state.data()) + offset : nullptr, dtype, {1});
@@ -30,6 +33,7 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
     : mode_(mode),
       config_(config),
       groups_(groups),
+      dispatcher_(dispatcher),
       device_(device),
       stream_(device),
       types_(TypesOf(config)),
@@ -67,7 +71,12 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   learning_rate_ = step_.Allocate("learning_rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
   bias_speed_ = step_.Allocate("bias_speed", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
   const auto layers = static_cast<int64_t>(model_->moe_layers().size());
-  if (layers) step_load_ = step_.Allocate("load", DType::kI64, {layers, config_.model.n_routed_experts});
+  const int64_t n = config_.ep.overflow_check_every_n_steps;
+  kept_state_ = step_.Allocate("kept state", DType::kI64, {n, kStateWords});
+  if (layers) kept_load_ = step_.Allocate("kept load", DType::kI64, {n, layers, config_.model.n_routed_experts});
+  kept_rows_needed_ = step_.Allocate("kept rows", DType::kI64, {n, 1});
+  rows_needed_ = step_.Allocate("rows needed", DType::kI64, {1});
+  if (dispatcher_) dispatcher_->set_rows_needed(rows_needed_);
   acc_.loss_sum = step_.Allocate("loss_sum", DType::kF64, {1});
   acc_.valid = step_.Allocate("valid", DType::kI64, {1});
   acc_.overflow = StateField(state_, offsetof(StepState, overflow), DType::kI32);
@@ -81,10 +90,15 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
 std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher) {
   const std::unique_ptr<Device> dry = MakeDryDevice();
   Engine engine(mode, config, groups, dispatcher, dry.get(), {});
-  if (mode == EngineMode::kTraining) engine.Step(engine.max_micro_batches_, engine.max_micro_batches_ * engine.micro_batch_tokens() * groups.dp->size());
-  double loss = 0;
-  int64_t valid = 0;
-  engine.Evaluate(engine.max_micro_batches_, &loss, &valid);
+  const int64_t micro_batches = engine.max_micro_batches_;
+  const bool rounds = dispatcher && dispatcher->rounds();
+  for (const bool exact : {false, true}) {
+    if (exact && !rounds) break;
+    engine.kept_ = 0;
+    if (mode == EngineMode::kTraining)
+      engine.Step(micro_batches, micro_batches * engine.micro_batch_tokens() * groups.dp->size(), exact);
+    engine.EvaluateOnce(micro_batches, false, exact);
+  }
   return engine.HighWater();
 }
 
@@ -113,23 +127,36 @@ MicroBatch Engine::MicroBatchAt(int64_t index, double grad_scale, bool training)
 }
 
 void Engine::Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, bool zero_routed_experts) {
-  Context ctx{stream_, work_, types_};
-  Fill(stream_, 0, acc_.loss_sum);
-  Fill(stream_, 0, acc_.valid);
-  for (int64_t i = 0; i < micro_batches; ++i) {
-    MicroBatch mb = MicroBatchAt(i, 0, /*training=*/false);
-    mb.zero_routed_experts = zero_routed_experts;
-    model_->RunForward(ctx, mb, acc_);
+  EvaluateOnce(micro_batches, zero_routed_experts, /*exact=*/false);
+  int32_t overflow = 0;
+  device_->CopyToHost(&overflow, acc_.overflow.data(), sizeof(overflow));
+  if (overflow) {
+    Fill(stream_, 0, acc_.overflow);
+    EvaluateOnce(micro_batches, zero_routed_experts, /*exact=*/true);
+    ++exact_evaluations_;
   }
-  groups_.dp->AllReduceSum(stream_, acc_.loss_sum);
-  groups_.dp->AllReduceSum(stream_, acc_.valid);
-  if (stream_.dry()) return;
   double loss = 0;
   int64_t count = 0;
   device_->CopyToHost(&loss, acc_.loss_sum.data(), sizeof(loss));
   device_->CopyToHost(&count, acc_.valid.data(), sizeof(count));
   *loss_sum += loss;
   *valid += count;
+}
+
+// Leaves the sums over all ranks, and the overflow flag of any, in the accumulators.
+void Engine::EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact) {
+  Context ctx{stream_, work_, types_};
+  Fill(stream_, 0, acc_.loss_sum);
+  Fill(stream_, 0, acc_.valid);
+  for (int64_t i = 0; i < micro_batches; ++i) {
+    MicroBatch mb = MicroBatchAt(i, 0, /*training=*/false);
+    mb.zero_routed_experts = zero_routed_experts;
+    mb.exact = exact;
+    model_->RunForward(ctx, mb, acc_);
+  }
+  groups_.dp->AllReduceSum(stream_, acc_.loss_sum);
+  groups_.dp->AllReduceSum(stream_, acc_.valid);
+  groups_.world->AllReduceMax(stream_, acc_.overflow);
 }
 
 std::vector<double> Engine::Logits() {
@@ -148,16 +175,29 @@ std::vector<double> Engine::Logits() {
   return out;
 }
 
-StepReport Engine::Report() {
-  StepReport report;
-  device_->CopyToHost(&report.state, state_.data(), sizeof(StepState));
-  device_->CopyToHost(&report.valid, acc_.valid.data(), sizeof(int64_t));
-  if (step_load_.defined()) {
-    report.load.assign(static_cast<size_t>(step_load_.dim(0)), std::vector<int64_t>(static_cast<size_t>(step_load_.dim(1))));
-    for (size_t i = 0; i < report.load.size(); ++i)
-      device_->CopyToHost(report.load[i].data(), step_load_.At(static_cast<int64_t>(i)).data(), report.load[i].size() * sizeof(int64_t));
+void Engine::KeepReport() {
+  YM_CHECK_LT(kept_, kept_state_.dim(0), "steps since the host looked");
+  Copy(stream_, Tensor(state_.data(), DType::kI64, {kStateWords}), kept_state_.At(kept_));
+  if (kept_load_.defined()) Copy(stream_, model_->load_counts(), kept_load_.At(kept_));
+  Copy(stream_, rows_needed_, kept_rows_needed_.At(kept_));
+  ++kept_;
+}
+
+std::vector<StepReport> Engine::TakeReports() {
+  std::vector<StepReport> reports(static_cast<size_t>(kept_));
+  for (int64_t i = 0; i < kept_; ++i) {
+    StepReport& report = reports[static_cast<size_t>(i)];
+    device_->CopyToHost(&report.state, kept_state_.At(i).data(), sizeof(StepState));
+    device_->CopyToHost(&report.rows_needed, kept_rows_needed_.At(i).data(), sizeof(int64_t));
+    if (!kept_load_.defined()) continue;
+    for (int64_t layer = 0; layer < kept_load_.dim(1); ++layer) {
+      std::vector<int64_t>& load = report.load.emplace_back(static_cast<size_t>(kept_load_.dim(2)));
+      device_->CopyToHost(load.data(), kept_load_.At(i).At(layer).data(), load.size() * sizeof(int64_t));
+    }
   }
-  return report;
+  kept_ = 0;
+  Fill(stream_, 0, acc_.overflow);
+  return reports;
 }
 
 void Engine::SetCounters(int64_t step, int64_t tokens, int64_t skipped) {

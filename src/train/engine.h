@@ -10,8 +10,13 @@
 //   saved      what backward needs of the micro-batches in flight
 //   workspace  scratch
 //   step       batch, step state, schedules, counters
+//
+// The host need not look at a step before it enqueues the next: what each step reports is kept in device memory until
+// TakeReports. Once a dispatch window was too small, this step and all that follow skip themselves (the overflow flag is
+// sticky) until the host has looked; it then runs them again, the first one in exact mode.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -45,7 +50,7 @@ struct HostBatch {
 struct StepReport {
   StepState state;
   std::vector<std::vector<int64_t>> load;  // [MoE layers][E], of this step, summed over dp
-  int64_t valid = 0;                       // counted tokens of this rank
+  int64_t rows_needed = 0;                 // by the fullest dispatch window of all layers, micro-batches and ranks
 };
 
 enum class EngineMode { kTraining, kInference };  // inference: no gradients, no optimizer state
@@ -61,20 +66,28 @@ class Engine {
 
   void Initialise(uint64_t seed);                       // a fresh run
   void Stage(const HostBatch& batch);                   // host -> device, before Step or Evaluate
-  // One training step on the staged batch. `global_tokens`: tokens of the step over all ranks.
-  void Step(int64_t micro_batches, int64_t global_tokens);
-  // Adds the losses of the staged micro-batches to a sum and a count, over all ranks.
+  // One training step on the staged batch. `global_tokens`: tokens of the step over all ranks. `exact`: dispatch in as
+  // many rounds as the windows need (nn/moe/exact_rounds.h); such a step never overflows. At most
+  // ep.overflow_check_every_n_steps steps between two calls of TakeReports.
+  void Step(int64_t micro_batches, int64_t global_tokens, bool exact = false);
+  // Adds the losses of the staged micro-batches to a sum and a count, over all ranks. A load that does not fit is
+  // evaluated again in exact mode at once.
   void Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, bool zero_routed_experts = false);
   // Logits of the first micro-batch staged, to host memory [T, V] in double.
   std::vector<double> Logits();
 
-  StepReport Report();                                  // of the last step; waits for it
+  // Of every step since the last call, in order; waits for them. Clears the overflow flag.
+  std::vector<StepReport> TakeReports();
+  int64_t exact_evaluations() const { return exact_evaluations_; }  // calls of Evaluate that needed rounds
   void SetCounters(int64_t step, int64_t tokens, int64_t skipped);  // on resume
   std::vector<StateTensor> SavedState() const;          // what this rank writes
   std::vector<StateTensor> LoadedState() const;         // what this rank needs back
   void AfterLoad();                                     // masters were loaded: computes what follows from them
   std::vector<ArenaSize> HighWater() const;
   Registry registry() { return model_->registry(); }
+  Model& model() { return *model_; }
+  // Called in each step between the last backward and the reduction of the gradients; for faults (faults.h).
+  void set_after_backward(std::function<void()> hook) { after_backward_ = std::move(hook); }
   Device& device() { return *device_; }
   const Config& config() const { return config_; }
   int64_t max_micro_batches() const { return max_micro_batches_; }  // of a step, on this rank
@@ -82,10 +95,13 @@ class Engine {
 
  private:
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
+  void KeepReport();  // of the step that was just enqueued
+  void EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact);
 
   EngineMode mode_;
   Config config_;
   Groups groups_;
+  Dispatcher* dispatcher_;
   Device* device_;
   Stream stream_;
   ComputeTypes types_;
@@ -97,8 +113,13 @@ class Engine {
   Tensor tokens_, targets_, positions_, document_start_;  // int32 [max_micro_batches, T]
   Tensor state_;                                          // U8 [sizeof(StepState)]
   Tensor learning_rate_, bias_speed_;                     // U8 [sizeof(DeviceSchedule)]
-  Tensor step_load_;                                      // int64 [MoE layers, E]: load of the last step
   StepAccumulators acc_;
+  Tensor rows_needed_;                                    // int64 [1], of the current step
+  // Of the steps since the last TakeReports, n at most: StepState as int64 [n, .], int64 [n, MoE layers, E], int64 [n, 1].
+  Tensor kept_state_, kept_load_, kept_rows_needed_;
+  int64_t kept_ = 0;
+  int64_t exact_evaluations_ = 0;
+  std::function<void()> after_backward_;
 };
 
 }  // namespace yardmaster

@@ -19,8 +19,8 @@ int RunEvaluate(const EvaluateRunOptions& options) {
   config.parallel = {};
   config.train.global_batch_size = Schedule::Constant(static_cast<double>(config.train.micro_batch_size));
   Runtime runtime(run.loaded, nullptr);
-  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), &runtime.dispatcher());
-  Engine engine(EngineMode::kInference, config, runtime.groups(), &runtime.dispatcher(), &runtime.device(), plan);
+  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher());
+  Engine engine(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(), &runtime.device(), plan);
   LoadWeights(engine, run, alone);
   BatchSource source(OpenValidation(config), config.train.micro_batch_size, 0, 1);
   const EvaluationResult result = Evaluate(engine, source, 1, {.zero_routed_experts = options.zero_routed_experts});

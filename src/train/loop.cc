@@ -18,8 +18,10 @@
 #include "src/train/batches.h"
 #include "src/train/checkpointing.h"
 #include "src/train/evaluate.h"
+#include "src/train/faults.h"
 #include "src/train/machine_memory.h"
 #include "src/train/open_data.h"
+#include "src/train/replica_check.h"
 #include "src/train/runtime.h"
 #include "src/train/signals.h"
 #include "src/train/state_hash.h"
@@ -28,18 +30,31 @@
 namespace yardmaster {
 namespace {
 
-constexpr int kMaxSkippedInARow = 10;  // steps with a non-finite loss or norm; more is no accident
+constexpr int64_t kToldReplays = 3;  // on the console at once; later ones when a step has its line
+
+// A step that was run and that the host has not looked at yet.
+struct PendingStep {
+  int64_t batch = 0;  // sequences
+  double seconds = 0;
+};
 
 class TrainingRun {
  public:
   TrainingRun(const TrainOptions& options, MpiWorld* world)
-      : options_(options), config_(options.loaded.config), runtime_(options.loaded, world), agreement_(runtime_.agreement()) {}
+      : options_(options),
+        config_(options.loaded.config),
+        runtime_(options.loaded, world),
+        agreement_(runtime_.agreement()),
+        faults_(runtime_.rank()) {}
   int Run();
 
  private:
   void Open();           // directory, data, memory, engine, resume
   void Step();
-  StepRecord MakeRecord(const StepReport& report, double seconds, int64_t batch);
+  void Look();
+  void Confirm(const StepReport& report, const PendingStep& run);
+  StepRecord MakeRecord(const StepReport& report, const PendingStep& run) const;
+  int64_t step_run() const { return state_.step + static_cast<int64_t>(pending_.size()); }
   void Validate();
   void Save();
   SignalFlags AgreedSignals();
@@ -54,10 +69,14 @@ class TrainingRun {
   std::vector<ArenaSize> planned_;
   std::optional<Engine> engine_;
   std::optional<MetricsFile> metrics_;  // rank 0
-  TrainerState state_;
+  StepFaults faults_;
+  TrainerState state_;                // of the last confirmed step
+  std::vector<PendingStep> pending_;  // after it
+  bool replay_ = false;               // the next step is run in exact mode
+  double lost_seconds_ = 0;           // of steps that skipped themselves, not yet counted
   int64_t saved_step_ = -1, validated_step_ = -1;
   double validation_loss_ = 0, step_seconds_ = 0;
-  int skipped_in_a_row_ = 0;
+  int64_t skipped_in_a_row_ = 0;
   bool announced_ = false;
 };
 
@@ -77,12 +96,13 @@ void TrainingRun::Open() {
   }, "opening the data");
   LogInfo(DescribeData(config_, train_->stream(), validation_ ? &validation_->stream() : nullptr, fingerprint));
 
-  planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), &runtime_.dispatcher());
+  planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher());
   LogInfo(MemoryTable(planned_, {}));
   AgreeOrThrow(agreement_, [&] {
     CheckFits(planned_, runtime_.device(), runtime_.ranks_on_machine());
-    engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), &runtime_.dispatcher(), &runtime_.device(), planned_);
+    engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(), &runtime_.device(), planned_);
     engine_->Initialise(static_cast<uint64_t>(config_.run.seed));
+    engine_->set_after_backward([this] { faults_.AfterBackward(step_run() + 1, *engine_); });
   }, "allocating memory");
 
   const ResumeDecision decision = ResumeRun(*engine_, agreement_, fingerprint, options_.accept_changes);
@@ -101,23 +121,59 @@ void TrainingRun::Open() {
 }
 
 void TrainingRun::Step() {
+  int64_t sample = state_.sample_index;
+  for (const PendingStep& p : pending_) sample += p.batch;
   // The batch ramp goes by the tokens read: unlike the tokens applied, the host knows them before the step.
-  const int64_t tokens_read = state_.sample_index * config_.train.sequence_length;
-  const int64_t batch = EvaluateWholeSchedule(config_.train.global_batch_size, tokens_read);
+  const int64_t batch = EvaluateWholeSchedule(config_.train.global_batch_size, sample * config_.train.sequence_length);
   const double start = NowSeconds();
-  AgreeOrThrow(agreement_, [&] { engine_->Stage(train_->Read(state_.sample_index, batch)); }, "reading the batch");
-  engine_->Step(batch / (config_.train.micro_batch_size * runtime_.dp_size()), batch * config_.train.sequence_length);
-  const StepReport report = engine_->Report();
-  const double seconds = NowSeconds() - start;
+  AgreeOrThrow(agreement_, [&] {
+    faults_.BeforeBatch(step_run() + 1);
+    engine_->Stage(train_->Read(sample, batch));
+  }, "reading the batch");
+  engine_->Step(batch / (config_.train.micro_batch_size * runtime_.dp_size()), batch * config_.train.sequence_length, replay_);
+  pending_.push_back({batch, NowSeconds() - start});
+  faults_.AfterStep(step_run(), *engine_);
+}
 
+// Reads what the steps since the last look did. Those before the first overflow are confirmed. The others have skipped
+// themselves and are run again with the same data, the first of them in exact mode: all that a step changes, metrics
+// included, is then as if every window had been large enough.
+void TrainingRun::Look() {
+  const std::vector<StepReport> reports = engine_->TakeReports();
+  YM_CHECK_EQ(reports.size(), pending_.size());
+  const std::vector<PendingStep> run = std::move(pending_);
+  pending_.clear();
+  for (size_t i = 0; i < run.size(); ++i) {
+    if (reports[i].state.verdict == static_cast<int32_t>(StepVerdict::kOverflow)) {
+      YM_CHECK(!replay_, "step ", state_.step + 1, " overflowed in exact mode");
+      replay_ = true;
+      for (; i < run.size(); ++i) lost_seconds_ += run[i].seconds;
+      return;
+    }
+    Confirm(reports[i], run[i]);
+  }
+}
+
+void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   state_.step += 1;
-  state_.sample_index += batch;
+  state_.sample_index += run.batch;
   state_.updates = report.state.step;
   state_.tokens = report.state.tokens;
   state_.skipped = report.state.skipped;
+  state_.rows_needed = std::max(state_.rows_needed, report.rows_needed);
+  const std::string at = StrCat(state_.step, "/", config_.train.steps);
+  const double seconds = run.seconds + lost_seconds_;  // what was in vain counts: tokens/s are those of the run
+  lost_seconds_ = 0;
+  if (replay_) {
+    state_.replays += 1;
+    if (state_.replays <= kToldReplays || state_.step % config_.logging.every_steps == 0) LogInfo(StrFormat("%13s replayed in rounds: a dispatch window needed %lld rows (ep.ragged_buffer_factor %g has %lld)", at.c_str(),
+                      static_cast<long long>(report.rows_needed), config_.ep.ragged_buffer_factor,
+                      static_cast<long long>(runtime_.dispatcher()->window_rows(engine_->micro_batch_tokens()))));
+    replay_ = false;
+  }
   const bool steady = announced_;  // the first step warms caches up
   if (steady) step_seconds_ = step_seconds_ == 0 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
-  const StepRecord record = MakeRecord(report, seconds, batch);
+  const StepRecord record = MakeRecord(report, {run.batch, seconds});
   AgreeOrThrow(agreement_, [&] { if (metrics_) metrics_->Append(ToJson(record)); }, "writing metrics.jsonl");
   if (!announced_) LogInfo(ConsoleHeader());
   const double left = step_seconds_ * static_cast<double>(config_.train.steps - state_.step);
@@ -127,24 +183,30 @@ void TrainingRun::Step() {
 
   YM_CHECK(record.dropped == 0, "step ", state_.step, " lost ", record.dropped, " (token, expert) pairs");
   skipped_in_a_row_ = record.verdict == "ok" ? 0 : skipped_in_a_row_ + 1;
-  if (skipped_in_a_row_ >= kMaxSkippedInARow)
-    throw Error(ExitCode::kInternal, StrCat(skipped_in_a_row_, " steps in a row had a non-finite loss or gradient norm and were skipped"),
-                StrCat("step ", state_.step), "a lower schedule.learning_rate; checkpoints up to the last finite step are in " + config_.run.dir);
+  if (skipped_in_a_row_ > config_.train.max_skipped_steps)
+    throw AgreedError(ExitCode::kInternal,
+                      Error(ExitCode::kInternal,
+                            StrCat("a non-finite loss or gradient norm for ", skipped_in_a_row_, skipped_in_a_row_ == 1 ? " step" : " steps in a row",
+                                   "; train.max_skipped_steps is ", config_.train.max_skipped_steps),
+                            StrCat("step ", state_.step), "a lower schedule.learning_rate; checkpoints are in " + config_.run.dir)
+                          .what(),
+                      0);
 }
 
-StepRecord TrainingRun::MakeRecord(const StepReport& report, double seconds, int64_t batch) {
+StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& run) const {
   StepRecord r;
-  const double tokens = static_cast<double>(batch * config_.train.sequence_length);
+  const double tokens = static_cast<double>(run.batch * config_.train.sequence_length);
   r.step = state_.step;
   r.tokens = state_.tokens;
   r.loss = report.state.loss;
   r.grad_norm = report.state.grad_norm;
   r.learning_rate = report.state.learning_rate;
-  r.milliseconds = seconds * 1e3;
-  r.tokens_per_second = tokens / seconds;
+  r.milliseconds = run.seconds * 1e3;
+  r.tokens_per_second = tokens / run.seconds;
   r.tflops = r.tokens_per_second * CountFlopsPerToken(config_.model, config_.train.sequence_length).total() * 1e-12;
   r.skipped = state_.skipped;
-  r.batch = batch;
+  r.replays = state_.replays;
+  r.batch = run.batch;
   r.verdict = report.state.verdict == 0 ? "ok" : "non-finite loss or gradient norm";
   for (const std::vector<int64_t>& load : report.load) {
     int64_t sum = 0, largest = 0;
@@ -198,6 +260,15 @@ std::string TrainingRun::Finish(int64_t last_step) {
   }
   out += StrCat("  state sha256   ", StateHash(engine_->SavedState(), engine_->device(), agreement_), "\n");
   out += StrCat("  metrics        ", JoinPath(dir, "metrics.jsonl"), "\n");
+  if (config_.ep.ragged_buffer_factor > 0 && runtime_.mesh().ep() > 1) {
+    // The smallest factor that has this many rows, rounded up to what is printed.
+    const double balanced = static_cast<double>(engine_->micro_batch_tokens() * config_.model.num_experts_per_tok);
+    const double factor = std::ceil(static_cast<double>(state_.rows_needed) / balanced * 1e4) / 1e4;
+    out += StrFormat("  replays        %lld of %lld steps; ep.ragged_buffer_factor %g would have %s, it is %g\n",
+                     static_cast<long long>(state_.replays), static_cast<long long>(state_.step), factor,
+                     state_.replays > 0 ? "avoided them" : "been enough", config_.ep.ragged_buffer_factor);
+    if (engine_->exact_evaluations() > 0) out += StrCat("                 ", engine_->exact_evaluations(), " batches of validation went in rounds\n");
+  }
   if (saved_step_ >= 0) out += StrCat("  checkpoint     ", JoinPath(dir, "checkpoints"), ", newest of step ", saved_step_, "\n");
   out += "Next:\n";
   if (last_step < config_.train.steps) out += StrCat("  the same command without train.stop_at_step goes on from step ", saved_step_, "\n");
@@ -212,16 +283,23 @@ int TrainingRun::Run() {
   const int64_t stop = config_.train.stop_at_step;
   const int64_t last_step = stop > 0 ? std::min(stop, config_.train.steps) : config_.train.steps;
   bool compared = false;
+  const auto due = [&](int64_t every, int64_t step) { return every > 0 && step > 0 && step % every == 0; };
   while (state_.step < last_step) {
     Step();
-    if (!compared) {
+    const SignalFlags signals = AgreedSignals();
+    const bool look = static_cast<int64_t>(pending_.size()) == config_.ep.overflow_check_every_n_steps || replay_ ||
+                      step_run() == last_step || due(config_.train.eval_every_steps, step_run()) ||
+                      due(config_.train.replica_check_every_steps, step_run()) || due(config_.checkpoint.every_steps, step_run()) ||
+                      signals.save || signals.interrupt || signals.terminate;
+    if (!look) continue;
+    Look();  // may go back; what was done after the step that it goes back to is not done again
+    if (!compared && state_.step > 0) {
       LogInfo(MemoryTable(planned_, engine_->HighWater()));
       compared = true;
     }
-    const auto due = [&](int64_t every) { return every > 0 && state_.step % every == 0 && state_.step < last_step; };
-    if (due(config_.train.eval_every_steps)) Validate();
-    const SignalFlags signals = AgreedSignals();
-    if (due(config_.checkpoint.every_steps) || signals.save || signals.interrupt) Save();
+    if (due(config_.train.replica_check_every_steps, state_.step)) CheckReplicas(engine_->LoadedState(), state_.step, engine_->device(), agreement_);
+    if (due(config_.train.eval_every_steps, state_.step) && state_.step < last_step) Validate();
+    if ((due(config_.checkpoint.every_steps, state_.step) && state_.step < last_step) || signals.save || signals.interrupt) Save();
     if ((signals.interrupt || signals.terminate) && state_.step < last_step) {
       LogInfo(StrCat("stopped by a signal after step ", state_.step, "; ",
                      saved_step_ < 0 ? "there is no checkpoint yet" : StrCat("the same command resumes from step ", saved_step_)));

@@ -24,6 +24,8 @@ std::string ToJson(const TrainerState& s) {
                   {"tokens", s.tokens},
                   {"skipped", s.skipped},
                   {"sample_index", s.sample_index},
+                  {"replays", s.replays},
+                  {"rows_needed", s.rows_needed},
                   {"train_idx", FileToJson(s.train.idx)},
                   {"train_bin", FileToJson(s.train.bin)},
                   {"commit", s.commit}};
@@ -39,6 +41,8 @@ TrainerState TrainerStateFromJson(const std::string& text, const std::string& wh
     s.tokens = j.at("tokens").get<int64_t>();
     s.skipped = j.at("skipped").get<int64_t>();
     s.sample_index = j.at("sample_index").get<int64_t>();
+    s.replays = j.at("replays").get<int64_t>();
+    s.rows_needed = j.at("rows_needed").get<int64_t>();
     s.train = {FileFromJson(j.at("train_idx")), FileFromJson(j.at("train_bin"))};
     s.commit = j.at("commit").get<std::string>();
     if (s.step < 0 || s.updates < 0 || s.tokens < 0 || s.sample_index < 0) throw CheckpointError("negative counter in trainer.json", where);

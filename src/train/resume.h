@@ -19,6 +19,8 @@ struct TrainerState {
   int64_t tokens = 0;         // StepState.tokens
   int64_t skipped = 0;        // StepState.skipped
   int64_t sample_index = 0;   // next global sample: the whole state of the data
+  int64_t replays = 0;        // steps that were run again in exact mode
+  int64_t rows_needed = 0;    // by the fullest dispatch window so far
   DatasetFingerprint train;   // what the run has been trained on
   std::string commit;         // build that wrote it
 };

@@ -14,8 +14,8 @@ namespace {
 // parallel.ep = 0 (auto): the largest divisor of dp up to 2 that also divides the experts.
 int64_t ResolveEp(const Config& config, int64_t world) {
   if (config.parallel.ep > 0) return config.parallel.ep;
-  const int64_t dp = world / config.parallel.pp;
-  return dp % 2 == 0 && config.model.n_routed_experts % 2 == 0 ? 2 : 1;
+  const int64_t dp = world / config.parallel.pp, experts = config.model.n_routed_experts;
+  return dp % 2 == 0 && experts > 0 && experts % 2 == 0 ? 2 : 1;
 }
 
 void CheckLayout(const LoadedConfig& loaded, int world) {
@@ -46,6 +46,7 @@ Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
   options.threads = config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads) : std::max(1, cores / local_size);
   device_ = MakeCpuDevice(options);
 
+  if (world) world->set_timeout_seconds(config.runtime.timeout_seconds);
   if (!world) {
     agreement_ = std::make_unique<SingleProcess>();
     stage_ = MakeSelfCommunicator("stage");
@@ -58,6 +59,7 @@ Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
     dp_ = world->Group(mesh_.DpGroup(rank), "dp");
     edp_ = world->Group(mesh_.EdpGroup(rank), "edp");
   }
+  if (config.model.n_routed_experts == 0) return;
   if (mesh_.ep() == 1) {
     dispatcher_ = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
     return;

@@ -30,7 +30,7 @@ class Runtime {
   Device& device() { return *device_; }
   const std::string& device_reason() const { return device_reason_; }
   Agreement& agreement() { return *agreement_; }
-  Dispatcher& dispatcher() { return *dispatcher_; }
+  Dispatcher* dispatcher() { return dispatcher_.get(); }  // null for a model without experts
   Groups groups() { return {stage_.get(), dp_.get(), edp_.get()}; }
   int dp_rank() const { return dp_->rank(); }
   int dp_size() const { return dp_->size(); }

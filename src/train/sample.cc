@@ -44,8 +44,8 @@ int RunSample(const SampleOptions& options) {
   config.train.global_batch_size = Schedule::Constant(1);
   config.parallel = {};
   Runtime runtime(run.loaded, nullptr);
-  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), &runtime.dispatcher());
-  Engine engine(EngineMode::kInference, config, runtime.groups(), &runtime.dispatcher(), &runtime.device(), plan);
+  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher());
+  Engine engine(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(), &runtime.device(), plan);
   LoadWeights(engine, run, alone);
 
   const int64_t S = config.train.sequence_length, V = config.model.vocab_size;

@@ -5,26 +5,30 @@
 
 namespace yardmaster {
 
-void Engine::Step(int64_t micro_batches, int64_t global_tokens) {
+void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
   Context ctx{stream_, work_, types_};
   const double scale = 1.0 / static_cast<double>(global_tokens);  // said once: loss gradients carry it, every reduction is a sum
   model_->registry().list().BeginStep();
   Fill(stream_, 0, acc_.loss_sum);
   Fill(stream_, 0, acc_.valid);
+  Fill(stream_, 0, rows_needed_);
 
   for (const Task& task : OneStageSchedule(micro_batches)) {
     MicroBatch& mb = in_flight_[static_cast<size_t>(task.micro_batch) % in_flight_.size()];
     if (task.pass == Pass::kForward) {
       mb = MicroBatchAt(task.micro_batch, scale, /*training=*/true);
+      mb.exact = exact;
       model_->RunForward(ctx, mb, acc_);
     } else {
       model_->RunBackward(ctx, mb);
     }
   }
 
+  if (after_backward_) after_backward_();
   optimizer_->ReduceGradients(ctx);  // dense over dp, experts over edp
   groups_.dp->AllReduceSum(stream_, acc_.loss_sum);
   groups_.world->AllReduceMax(stream_, acc_.overflow);
+  groups_.world->AllReduceMax(stream_, rows_needed_);
   optimizer_->Norm(ctx);
 
   JudgeStep(stream_, {.partials = optimizer_->partials(),  // one verdict, the same on every rank
@@ -36,12 +40,10 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens) {
                       .state = state_});
   optimizer_->Update(ctx, state_);  // skips itself on a bad verdict, as does the router bias
   optimizer_->GatherWeights(ctx);
-  if (step_load_.defined()) {
-    groups_.dp->AllReduceSum(stream_, model_->load_counts());
-    Copy(stream_, model_->load_counts(), step_load_);
-    model_->UpdateRouterBias(ctx, state_);
-  }
   FinishStep(stream_, global_tokens, state_);
+  if (kept_load_.defined()) groups_.dp->AllReduceSum(stream_, model_->load_counts());
+  KeepReport();  // until the host looks
+  if (kept_load_.defined()) model_->UpdateRouterBias(ctx, state_);
 }
 
 }  // namespace yardmaster

@@ -26,7 +26,7 @@ std::string StartSummary(const Config& c, Runtime& runtime) {
   std::string out;
   out += Row("device", StrCat(runtime.device().description(), " (", runtime.device_reason(), ")"));
   out += Row("layout", StrCat(runtime.size(), runtime.size() == 1 ? " rank" : " ranks", " = dp ", mesh.dp(), " x pp ", mesh.pp(), ", ep ",
-                              mesh.ep(), ", zero ", c.parallel.zero));
+                              mesh.ep(), c.parallel.ep == 0 ? " (auto)" : "", ", zero ", c.parallel.zero));
   out += Row("precision", StrCat("weights, activations, gradients ", c.precision.compute, "; moments ", c.optimizer.moments));
   out += Row("model", StrCat(c.model.model_type, ", ", c.model.num_hidden_layers, " layers (", c.model.first_k_dense_replace, " dense), ",
                              c.model.n_routed_experts, " experts, top-", c.model.num_experts_per_tok, ", ", c.model.n_shared_experts, " shared"));

@@ -14,8 +14,10 @@ namespace {
 std::string MemoryOnOneRank(Config config) {
   config.parallel = {};
   const auto self = MakeSelfCommunicator("self");
-  LocalDispatcher dispatcher(config.model.n_routed_experts, config.model.num_experts_per_tok);
-  return MemoryTable(Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, &dispatcher), {});
+  std::unique_ptr<Dispatcher> dispatcher;
+  if (config.model.n_routed_experts > 0)
+    dispatcher = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+  return MemoryTable(Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get()), {});
 }
 
 }  // namespace

@@ -441,6 +441,79 @@ TEST_CASE("the overflow flag is sticky, and a large enough window sets none") {
   CHECK(overflow[0] == 1);
 }
 
+// What RunDistributed does, in rounds. Returns how many there were.
+template <class T>
+int64_t CheckRounds(const Problem& p, DispatchMode mode, double factor, MpiCommunicator* comm) {
+  const int64_t me = World().rank(), begin = p.begin[me], n_T = p.T[me], M = n_T * p.K;
+  MpiDispatcher dispatcher(OptionsOf(p, mode, factor), comm);
+  RoundDispatcher& rounds = *dispatcher.rounds();
+  const int64_t R = dispatcher.window_rows(n_T);
+  std::vector<int64_t> most = {0};
+  dispatcher.set_rows_needed(TensorOf(most));
+  std::vector<int32_t> idx(p.idx.begin() + begin * p.K, p.idx.begin() + (begin + n_T) * p.K);
+  std::vector<T> x = Values<T>(1, begin * p.D, (begin + n_T) * p.D),
+                 w = Values<T>(2, begin * p.K, (begin + n_T) * p.K),
+                 residual = Values<T>(3, begin * p.D, (begin + n_T) * p.D),
+                 addend = Values<T>(4, begin * p.D, (begin + n_T) * p.D);
+  std::vector<T> rows(static_cast<size_t>(M * p.D)), weights(static_cast<size_t>(M));
+  std::vector<T> window(static_cast<size_t>(R * p.D)), w_R(static_cast<size_t>(R)), y(x.size()),
+      dw(w.size());
+  Memory memory(1 << 20, 1 << 20);
+  RoutingHandle handle;
+  rounds.PlanRounds(CpuStream(), TensorOf(idx, {n_T, p.K}), &handle, memory.saved, memory.work);
+  rounds.Pack(CpuStream(), handle, TensorOf(x, {n_T, p.D}), TensorOf(w, {n_T, p.K}),
+              TensorOf(rows, {M, p.D}), TensorOf(weights));
+  for (int64_t r = 0; r < rounds.NumRounds(handle); ++r) {
+    std::fill(window.begin(), window.end(), static_cast<T>(kUntouched));
+    rounds.Send(CpuStream(), handle, r, TensorOf(rows, {M, p.D}), TensorOf(window, {R, p.D}));
+    rounds.Send(CpuStream(), handle, r, TensorOf(weights), TensorOf(w_R));
+    const int64_t* offsets = handle.offsets.as<int64_t>();
+    for (int64_t l = 0; l < p.L(); ++l) {
+      for (int64_t i = offsets[l]; i < offsets[l + 1]; ++i)
+        Expert(me * p.L() + l, w_R[i], &window[i * p.D], p.D);
+    }
+    CHECK(std::all_of(window.begin() + offsets[p.L()] * p.D, window.end(),
+                      [](T v) { return v == static_cast<T>(kUntouched); }));
+    rounds.Return(CpuStream(), handle, r, TensorOf(window, {R, p.D}), TensorOf(rows, {M, p.D}));
+    rounds.Return(CpuStream(), handle, r, TensorOf(w_R), TensorOf(weights));
+  }
+  rounds.Unpack(CpuStream(), handle, TensorOf(rows, {M, p.D}), TensorOf(residual, {n_T, p.D}),
+                TensorOf(addend, {n_T, p.D}), TensorOf(y, {n_T, p.D}), TensorOf(weights),
+                TensorOf(dw, {n_T, p.K}));
+  const Run<T> gathered = RunGathered<T>(p);
+  CHECK(SameBits(y.data(), gathered.y.data() + begin * p.D, n_T * p.D));
+  CHECK(SameBits(dw.data(), w.data(), n_T * p.K));
+  int64_t needed = 0;
+  for (int64_t q = 0; q < p.n; ++q)
+    needed = std::max(needed, gathered.offsets[(q + 1) * p.L()] - gathered.offsets[q * p.L()]);
+  CHECK(most[0] == needed);
+  CHECK(rounds.NumRounds(handle) >= (needed + R - 1) / std::max<int64_t>(R, 1));
+  return rounds.NumRounds(handle);
+}
+
+TEST_CASE("in rounds: the gathered problem to the bit, however small the window") {
+  const auto comm = World().WorldGroup();
+  for (Routing routing : {Routing::kRandom, Routing::kSkewed, Routing::kEmptyExpert,
+                          Routing::kEmptyRank, Routing::kAllToOne}) {
+    if (routing == Routing::kEmptyRank && World().size() == 1) continue;
+    for (DispatchMode mode : {DispatchMode::kExpanded, DispatchMode::kDeduplicated}) {
+      const Problem p = MakeProblem(routing, 12, 3, 5, {13});
+      INFO("routing " << static_cast<int>(routing));
+      int64_t before = 0;
+      for (double factor : {8.0, 1.0, 0.5, 0.03}) {
+        const int64_t rounds = CheckRounds<float>(p, mode, factor, comm.get());
+        CHECK(rounds >= before);
+        before = rounds;
+      }
+      CHECK(before >= 13 * 3 / 2);  // two rows at a time
+      CheckRounds<double>(MakeProblem(routing, 12, 3, 5, {7, 0, 11, 2}), mode, 0.4, comm.get());
+    }
+  }
+  MpiDispatcher ample(OptionsOf(MakeProblem(Routing::kRandom, 12, 3, 5, {13}), DispatchMode::kExpanded),
+                      comm.get());
+  CHECK(ample.rounds() == nullptr);
+}
+
 TEST_CASE("an expert that does not exist is a bug that names the rank") {
   const auto comm = World().WorldGroup();
   for (DispatchMode mode : {DispatchMode::kExpanded, DispatchMode::kDeduplicated}) {

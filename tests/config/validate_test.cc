@@ -49,7 +49,12 @@ TEST_CASE("what must hold between fields") {
       {{"train.eval_every_steps=5", "data.validation=\"\""}, "train.eval_every_steps: needs data.validation"},
       {{"parallel.ep=3"}, "parallel.ep: must divide model.n_routed_experts (16), found 3"},
       {{"parallel.pp=4"}, "parallel.pp: 4 pipeline stages for 3 layers"},
-      {{"ep.ragged_buffer_factor=0.5"}, "must be -1 or at least 1, found 0.5"},
+      {{"ep.ragged_buffer_factor=-0.5"}, "must be -1 or above 0, found -0.5"},
+      {{"ep.ragged_buffer_factor=0"}, "must be -1 or above 0, found 0"},
+      {{"checkpoint.keep_latest=1"}, "checkpoint.keep_latest: must be 0 (all) or at least 2"},
+      {{"parallel.ep=0"}, "parallel.ep: must be at least 1"},
+      {{"parallel.ep=automatic"}, "expected an integer, found 'automatic', or auto"},
+      {{"train.mtp_loss_weight=0.3"}, "train.mtp_loss_weight: needs model.num_nextn_predict_layers"},
       {{"model.hidden_size=1e6", "model.moe_intermediate_size=1e6", "model.n_routed_experts=65536",
         "model.num_hidden_layers=16384"},
        "model: has more than 2^62 parameters"},
@@ -71,8 +76,10 @@ TEST_CASE("limits themselves are valid") {
       {"model.n_group=1", "model.topk_group=1"},
       {"model.max_position_embeddings=32"},
       {"parallel.ep=16"},
-      {"parallel.ep=0"},
-      {"ep.ragged_buffer_factor=1"},
+      {"parallel.ep=auto"},
+      {"ep.ragged_buffer_factor=0.1"},
+      {"checkpoint.keep_latest=0"},
+      {"checkpoint.keep_latest=2"},
       {"model.q_lora_rank=0"},
       {"model.n_routed_experts=0", "model.num_experts_per_tok=0", "model.n_shared_experts=0",
        "model.n_group=1", "model.topk_group=1"}};
@@ -105,7 +112,7 @@ TEST_CASE("layouts") {
   CHECK(LayoutIssues({"parallel.ep=2"}, 2) == "");
   CHECK(testing::Contains(LayoutIssues({"parallel.ep=2"}, 1),
                           "parallel.ep: must divide the data-parallel ranks"));
-  CHECK(LayoutIssues({"parallel.ep=0"}, 2) == "");
+  CHECK(LayoutIssues({"parallel.ep=auto"}, 2) == "");
   CHECK(testing::Contains(LayoutIssues({"parallel.pp=2"}, 3),
                           "parallel.pp: must divide the number of ranks (3)"));
   CHECK(LayoutIssues({"parallel.pp=2", "parallel.ep=2"}, 4) == "");
@@ -116,14 +123,17 @@ TEST_CASE("what this version cannot run is named") {
   CHECK(UnsupportedFeatures(With({})).empty());
   CHECK(UnsupportedFeatures(With({"runtime.device=cpu"})).empty());
   for (const char* override_ : {"parallel.pp=2", "model.num_nextn_predict_layers=1",
-                                "runtime.device=cuda", "ep.ragged_buffer_factor=2"}) {
+                                "runtime.device=cuda", "precision.compute=bf16", "precision.compute=fp8",
+                                "moe.sequence_balance_weight=1e-4"}) {
     const std::vector<std::string> found = UnsupportedFeatures(With({override_}));
     const std::string key = std::string(override_).substr(0, std::string(override_).find('='));
     INFO(key);
     REQUIRE(found.size() == 1);
     CHECK(found[0].starts_with(key + " = "));
   }
-  CHECK(UnsupportedFeatures(With({"parallel.pp=2", "ep.ragged_buffer_factor=2"})).size() == 2);
+  CHECK(UnsupportedFeatures(With({"parallel.pp=2", "precision.compute=bf16"})).size() == 2);
+  CHECK(UnsupportedFeatures(With({"model.num_nextn_predict_layers=1", "train.mtp_loss_weight=0.3"})).size() == 2);
+  CHECK(UnsupportedFeatures(With({"ep.ragged_buffer_factor=2", "ep.mode=deduplicated"})).empty());
 }
 
 }  // namespace yardmaster

@@ -37,7 +37,7 @@ TEST_CASE("the same run twice, and a run stopped half-way and resumed, are bit-i
     std::erase_if(lines, [](const std::string& line) { return Contains(line, "\"step\":6,") && Contains(line, "val_loss"); });
     REQUIRE(lines.size() == straight.size());
     for (size_t i = 0; i < lines.size(); ++i) CHECK(WithoutTimes(lines[i]) == WithoutTimes(straight[i]));
-    CHECK(ShardBytes(temp.path(), other, 12) == ShardBytes(temp.path(), "straight", 12));
+    CHECK((ShardBytes(temp.path(), other, 12) == ShardBytes(temp.path(), "straight", 12)));
   }
 }
 
@@ -109,8 +109,8 @@ TEST_CASE("non-finite steps are skipped, leave every weight alone, and stop the 
   while (first_bad < lines.size() && Contains(lines[first_bad], "\"verdict\":\"ok\"")) ++first_bad;
   REQUIRE(first_bad < lines.size());
   const auto step = static_cast<int64_t>(first_bad) + 1;  // the first skipped one
-  CHECK(ShardBytes(temp.path(), "run", step) == ShardBytes(temp.path(), "run", step - 1));
-  CHECK(ShardBytes(temp.path(), "run", step + 5) == ShardBytes(temp.path(), "run", step - 1));
+  CHECK((ShardBytes(temp.path(), "run", step) == ShardBytes(temp.path(), "run", step - 1)));
+  CHECK((ShardBytes(temp.path(), "run", step + 5) == ShardBytes(temp.path(), "run", step - 1)));
 }
 
 TEST_CASE("a missing data set names the command that makes one; a second run in the same directory is refused") {

@@ -1,6 +1,7 @@
 // A run that takes a fraction of a second: a data set of generated text, a small DeepSeek-V3, everything on.
 #pragma once
 
+#include <cstring>
 #include <string>
 #include <vector>
 
@@ -92,7 +93,10 @@ inline std::string WithoutTimes(const std::string& line) {
 
 // All tensor bytes of a checkpoint of one rank.
 inline std::string ShardBytes(const std::string& dir, const std::string& name, int64_t step) {
-  return ReadFile(StrCat(dir, "/", name, "/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step)), "/shard_00000.safetensors"));
+  const std::string file = ReadFile(StrCat(dir, "/", name, "/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step)), "/shard_00000.safetensors"));
+  uint64_t header = 0;  // which names the step
+  std::memcpy(&header, file.data(), sizeof(header));
+  return file.substr(sizeof(header) + header);
 }
 
 }  // namespace yardmaster::testing

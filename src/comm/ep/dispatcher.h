@@ -9,6 +9,9 @@
 // One rank is a world of one: LocalDispatcher (local_dispatcher.h) permutes.
 #pragma once
 
+#include <vector>
+
+#include "src/comm/ep/rounds.h"
 #include "src/device/arena.h"
 #include "src/device/device.h"
 
@@ -29,7 +32,12 @@ struct RoutingHandle {
   Tensor send_slot;     // int64 [T, J]: row sent, -1: none
   Tensor recv_offsets;  // int64 [n + 1]: tokens received from each rank; deduplicated only
   Tensor recv_slot;     // int64 [N, K]: window row of each choice of a received token, -1: not here; deduplicated only
+
+  // Of an exact replay (round_dispatcher.h), on the host: the rounds of each rank of the group.
+  std::vector<std::vector<Round>> rounds;
 };
+
+class RoundDispatcher;
 
 class Dispatcher {
  public:
@@ -47,6 +55,15 @@ class Dispatcher {
   // rounded once; dw_R -> dw_TK when given. residual, addend may be undefined.
   virtual void Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD, const Tensor& residual, const Tensor& addend,
                        const Tensor& y_TD, const Tensor& dw_R, const Tensor& dw_TK, Arena& work) = 0;
+
+  // How a load that did not fit is computed after all; null where every load fits.
+  virtual RoundDispatcher* rounds() { return nullptr; }
+  // int64 [1] in device memory: plans raise it to the rows that the fullest window of their group would have taken.
+  // Undefined: not kept. Dispatchers whose windows hold every load leave it alone.
+  void set_rows_needed(const Tensor& rows_needed) { rows_needed_ = rows_needed; }
+
+ protected:
+  Tensor rows_needed_;
 };
 
 }  // namespace yardmaster

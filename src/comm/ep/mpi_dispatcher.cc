@@ -64,18 +64,10 @@ MpiDispatcher::Block MpiDispatcher::BlockOf(const RoutingHandle& handle, int64_t
 void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow,
                          RoutingHandle* handle, Arena& saved, Arena& work) {
   const int64_t T = idx_TK.dim(0), K = options_.top_k, n = options_.ep, E = options_.num_experts;
-  YM_CHECK_EQ(idx_TK.dim(1), K);
   YM_CHECK(stream.dry() || (stream.kind() == DeviceKind::kCpu && comm_ != nullptr),
            "MPI dispatch is for the cpu device");
   const int64_t R = window_rows(T);
-  handle->idx = idx_TK;
-  handle->offsets = saved.Allocate("ep/offsets", DType::kI64, {local_experts() + 1});
-  handle->needed = saved.Allocate("ep/needed", DType::kI64, {1});
-  handle->counts = saved.Allocate("ep/counts", DType::kI64, {n, E + 2});
-  handle->begins = saved.Allocate("ep/begins", DType::kI64, {n, E});
-  handle->send_offsets = saved.Allocate("ep/send_offsets", DType::kI64, {(Expanded() ? E : n) + 1});
-  handle->send_source = saved.Allocate("ep/send_source", DType::kI64, {T * J()});
-  handle->send_slot = saved.Allocate("ep/send_slot", DType::kI64, {T, J()});
+  AllocatePlan(idx_TK, J(), Expanded() ? E : n, handle, saved);
   if (Expanded()) {
     PlanExpanded(stream, overflow, handle, work);
     return;
@@ -87,6 +79,20 @@ void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tenso
   handle->recv_offsets = saved.Allocate("ep/recv_offsets", DType::kI64, {n + 1});
   handle->recv_slot = saved.Allocate("ep/recv_slot", DType::kI64, {N, K});
   PlanDeduplicated(stream, overflow, handle, work);
+}
+
+void MpiDispatcher::AllocatePlan(const Tensor& idx_TK, int64_t J, int64_t destinations,
+                                 RoutingHandle* handle, Arena& saved) const {
+  const int64_t T = idx_TK.dim(0), n = options_.ep, E = options_.num_experts;
+  YM_CHECK_EQ(idx_TK.dim(1), options_.top_k);
+  handle->idx = idx_TK;
+  handle->offsets = saved.Allocate("ep/offsets", DType::kI64, {local_experts() + 1});
+  handle->needed = saved.Allocate("ep/needed", DType::kI64, {1});
+  handle->counts = saved.Allocate("ep/counts", DType::kI64, {n, E + 2});
+  handle->begins = saved.Allocate("ep/begins", DType::kI64, {n, E});
+  handle->send_offsets = saved.Allocate("ep/send_offsets", DType::kI64, {destinations + 1});
+  handle->send_source = saved.Allocate("ep/send_source", DType::kI64, {T * J});
+  handle->send_slot = saved.Allocate("ep/send_slot", DType::kI64, {T, J});
 }
 
 // In: this rank's own counts by expert. Out: everybody's, with their T and R.
@@ -140,11 +146,15 @@ void MpiDispatcher::PlaceWindows(const RoutingHandle& handle, const Tensor& over
   for (int64_t p = 0; p < n; ++p) pairs += counts[p * (E + 2) + E] * options_.top_k;
   YM_CHECK_EQ(total, pairs, "rows of all windows and pairs of all ranks, seen by ", Me());
   handle.needed.as<int64_t>()[0] = needed;
+  if (rows_needed_.defined()) {
+    int64_t& most = rows_needed_.as<int64_t>()[0];
+    most = std::max(most, needed);
+  }
   if (over) overflow.as<int32_t>()[0] = 1;
 }
 
-void MpiDispatcher::PlanExpanded(const Stream& stream, const Tensor& overflow,
-                                 RoutingHandle* handle, Arena& work) {
+void MpiDispatcher::PlanSendOrder(const Stream& stream, const Tensor& overflow,
+                                  RoutingHandle* handle, Arena& work) {
   // The send order is the permutation to rows by global expert: by rank, then by local expert, then
   // by token.
   PermutePlan(stream,
@@ -161,6 +171,14 @@ void MpiDispatcher::PlanExpanded(const Stream& stream, const Tensor& overflow,
   for (int64_t e = 0; e < E; ++e) own[e] = sent[e + 1] - sent[e];
   ExchangeCounts(stream, T, window_rows(T), handle);
   PlaceWindows(*handle, overflow);
+}
+
+void MpiDispatcher::PlanExpanded(const Stream& stream, const Tensor& overflow,
+                                 RoutingHandle* handle, Arena& work) {
+  PlanSendOrder(stream, overflow, handle, work);
+  if (stream.dry()) return;
+  const int64_t E = options_.num_experts, me = options_.ep_index;
+  const int64_t* sent = handle->send_offsets.as<int64_t>();
   // Pairs beyond a window are not sent; combine counts them as zero.
   for (int64_t e = 0; e < E; ++e) {
     for (int64_t i = sent[e] + BlockOf(*handle, me, e).rows; i < sent[e + 1]; ++i) {

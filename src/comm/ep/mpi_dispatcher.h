@@ -18,13 +18,16 @@
 // Windows are fixed: R = ceil(ragged_buffer_factor * T * K), at most the worst case
 // n * T * min(K, L), which a factor of -1 means. If any window of the group is too small, the
 // overflow flag is set on all its ranks; rows beyond a window are neither sent nor written, offsets
-// are clamped, combine counts them as zero; nothing else happens. The step is to be replayed.
+// are clamped, combine counts them as zero; nothing else happens. The step is to be replayed, in
+// rounds (round_dispatcher.h; mpi_rounds.cc). Rounds use the expanded exchange in either mode: a
+// step of the deduplicated mode that is replayed adds in another order than one that fitted.
 //
 // Always checked, in int64: each rank's counts sum to its T * K; rows sent and received are what
 // the counts say.
 #pragma once
 
 #include "src/comm/ep/dispatcher.h"
+#include "src/comm/ep/round_dispatcher.h"
 #include "src/comm/mpi/mpi_communicator.h"
 #include "src/parallel/expert_placement.h"
 
@@ -43,7 +46,7 @@ struct MpiDispatcherOptions {
   int64_t least_tokens = 0;
 };
 
-class MpiDispatcher : public Dispatcher {
+class MpiDispatcher : public Dispatcher, private RoundDispatcher {
  public:
   // `comm` is the EP group in the order of ep_index; it may be null for the dry device. Throws
   // ConfigError when ep does not divide the experts.
@@ -60,8 +63,24 @@ class MpiDispatcher : public Dispatcher {
   void Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD,
                const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R,
                const Tensor& dw_TK, Arena& work) override;
+  RoundDispatcher* rounds() override { return options_.ragged_buffer_factor < 0 ? nullptr : this; }
 
  private:
+  void PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle, Arena& saved,
+                  Arena& work) override;
+  int64_t NumRounds(const RoutingHandle& handle) const override;
+  void Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
+            const Tensor& w_TK, const Tensor& x_sent, const Tensor& w_sent) override;
+  void Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
+            const Tensor& window) override;
+  void Return(const Stream& stream, const RoutingHandle& handle, int64_t round,
+              const Tensor& window, const Tensor& sent) override;
+  void Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
+              const Tensor& residual, const Tensor& addend, const Tensor& y_TD,
+              const Tensor& dw_sent, const Tensor& dw_TK) override;
+  void ExchangeRound(const RoutingHandle& handle, int64_t round, const Tensor& sent,
+                     const Tensor& window, bool back, const char* what);
+
   // Rows of source rank p for expert e that are inside its owner's window: `rows` rows from `row`
   // on.
   struct Block {
@@ -77,6 +96,12 @@ class MpiDispatcher : public Dispatcher {
 
   void ExchangeCounts(const Stream& stream, int64_t T, int64_t R, RoutingHandle* handle);
   void PlaceWindows(const RoutingHandle& handle, const Tensor& overflow) const;
+  // What both modes and an exact replay keep; J places for a token.
+  void AllocatePlan(const Tensor& idx_TK, int64_t J, int64_t destinations, RoutingHandle* handle,
+                    Arena& saved) const;
+  // Rows by global expert, the counts of all ranks, and their places.
+  void PlanSendOrder(const Stream& stream, const Tensor& overflow, RoutingHandle* handle,
+                     Arena& work);
   void PlanExpanded(const Stream& stream, const Tensor& overflow, RoutingHandle* handle,
                     Arena& work);
   void PlanDeduplicated(const Stream& stream, const Tensor& overflow, RoutingHandle* handle,

@@ -1,14 +1,19 @@
 #include "src/comm/mpi/mpi_agreement.h"
 
 #include <algorithm>
+#include <chrono>
 #include <numeric>
+#include <thread>
 
 #include "src/base/check.h"
+#include "src/base/clock.h"
 
 namespace yardmaster {
 namespace {
 
-constexpr int kTag = 1;
+constexpr int kTag = 1, kRollCallTag = 2;
+constexpr double kRollCallSeconds = 2;
+constexpr size_t kNamedRanks = 8;
 
 class MpiAgreement : public Agreement {
  public:
@@ -117,7 +122,48 @@ class MpiAgreement : public Agreement {
     }
   }
   void Wait(std::vector<MPI_Request> requests, const std::string& what) {
-    MpiWait(*state_, requests, what, [](size_t) { return std::string("at least one rank"); });
+    MpiWait(*state_, requests, what, [this, missing = std::string()](size_t) mutable {
+      if (missing.empty()) missing = RollCall();
+      return missing;
+    });
+  }
+
+  // Who is missing, after a deadline. A collective does not tell, so every rank that waits in one says so to all
+  // others, and listens for a moment to who else does: they began to wait at about the same time.
+  std::string RollCall() {
+    std::vector<char> heard(static_cast<size_t>(size()), 0);
+    heard[static_cast<size_t>(rank())] = 1;
+    static const char kHere = 1;
+    for (int r = 0; r < size(); ++r) {
+      MPI_Request request = MPI_REQUEST_NULL;
+      if (r != rank()) YM_MPI(MPI_Isend(&kHere, 1, MPI_BYTE, r, kRollCallTag, comm_, &request));
+      if (request != MPI_REQUEST_NULL) MPI_Request_free(&request);
+    }
+    const double end = NowSeconds() + kRollCallSeconds;
+    while (NowSeconds() < end) {
+      int found = 0;
+      MPI_Status status;
+      YM_MPI(MPI_Iprobe(MPI_ANY_SOURCE, kRollCallTag, comm_, &found, &status));
+      if (!found) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        continue;
+      }
+      char here = 0;
+      YM_MPI(MPI_Recv(&here, 1, MPI_BYTE, status.MPI_SOURCE, kRollCallTag, comm_, MPI_STATUS_IGNORE));
+      heard[static_cast<size_t>(status.MPI_SOURCE)] = 1;
+    }
+    std::vector<std::string> missing;
+    size_t more = 0;
+    for (int r = 0; r < size(); ++r) {
+      if (heard[static_cast<size_t>(r)]) continue;
+      if (missing.size() < kNamedRanks) {
+        missing.push_back(StrCat("rank ", r));
+      } else {
+        ++more;
+      }
+    }
+    if (missing.empty()) return "a rank that was late";
+    return StrJoin(missing, ", ") + (more ? StrCat(" and ", more, " others") : "");
   }
 
   std::shared_ptr<MpiState> state_;

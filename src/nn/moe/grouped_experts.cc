@@ -28,10 +28,14 @@ void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const T
 void GroupedExperts::Forward(Context& ctx, MicroBatch& /*mb*/, const Tensor& y, ExpertsSaved& saved) const {
   ArenaScope scope(ctx.work);
   const Tensor act = ctx.work.Allocate("experts/act", ctx.types.compute, {saved.x.dim(0), F_});
-  GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up);
+  GateUp(ctx, saved);
   SwigluForward(ctx.stream,
                 {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
   GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, y);
+}
+
+void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
+  GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up);
 }
 
 void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw,

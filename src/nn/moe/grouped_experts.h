@@ -34,6 +34,8 @@ class GroupedExperts {
   void Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w, const Tensor& offsets,
             ExpertsSaved& saved) const;
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& y, ExpertsSaved& saved) const;
+  // The first part of Forward alone: x -> gate_up, for a backward whose window held other rows meanwhile.
+  void GateUp(Context& ctx, const ExpertsSaved& saved) const;
   // dact = dy W2_l;  dgate_up and dw by ops/swiglu.h;  dx = dgate_up W1_l.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw, const Tensor& dx,
                      ExpertsSaved& saved) const;

@@ -1,5 +1,7 @@
 #include "src/nn/moe/moe_layer.h"
 
+#include "src/comm/ep/round_dispatcher.h"
+#include "src/nn/moe/exact_rounds.h"
 #include "src/ops/elementwise.h"
 
 namespace yardmaster {
@@ -23,7 +25,11 @@ void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSa
   s.x = x;
   const Tensor forced = mb.forced_routing ? mb.forced_routing->at(static_cast<size_t>(layer_)) : Tensor();
   router_.Forward(ctx, mb, x, mb.training ? counts_ : Tensor(), forced, s.router);
-  dispatcher_->Plan(ctx.stream, s.router.idx, mb.overflow, &s.handle, *mb.saved, ctx.work);
+  if (RoundDispatcher* rounds = Rounds(mb)) {
+    rounds->PlanRounds(ctx.stream, s.router.idx, &s.handle, *mb.saved, ctx.work);
+  } else {
+    dispatcher_->Plan(ctx.stream, s.router.idx, mb.overflow, &s.handle, *mb.saved, ctx.work);
+  }
 }
 
 void MoeLayer::RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
@@ -40,7 +46,7 @@ void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, Mo
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
   s.x_RD = mb.saved->Allocate("moe/x_RD", ctx.types.compute, {R, D});
   s.w_R = mb.saved->Allocate("moe/w_R", ctx.types.accum, {R});
-  dispatcher_->Dispatch(ctx.stream, s.handle, s.x, s.router.w, s.x_RD, s.w_R, ctx.work);
+  if (!Rounds(mb)) dispatcher_->Dispatch(ctx.stream, s.handle, s.x, s.router.w, s.x_RD, s.w_R, ctx.work);
   if (has_shared_) shared_.Forward(ctx, mb, s.x, y, s.shared);
 }
 
@@ -48,8 +54,12 @@ void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const
   s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
   s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
   if (has_shared_) shared_.BackwardInput(ctx, mb, s.dy, s.dx, s.shared);
-  dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{},
-                       /*addend=*/has_shared_ ? s.dx : Tensor(), s.dx, s.dw_R, s.dw_TK, ctx.work);
+  const Tensor addend = has_shared_ ? s.dx : Tensor();
+  if (RoundDispatcher* rounds = Rounds(mb)) {
+    BackwardInRounds(ctx, mb, *rounds, experts_, addend, s);
+  } else {
+    dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{}, addend, s.dx, s.dw_R, s.dw_TK, ctx.work);
+  }
 }
 
 void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
@@ -62,26 +72,29 @@ void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   experts_.Save(ctx, mb, s.x_RD, s.w_R, s.handle.offsets, s.experts);
   s.window = mb.saved->Mark();
   s.y_RD = mb.saved->Allocate("moe/y_RD", ctx.types.compute, s.x_RD.shape());
-  experts_.Forward(ctx, mb, s.y_RD, s.experts);
+  if (!Rounds(mb)) experts_.Forward(ctx, mb, s.y_RD, s.experts);
 }
 
 void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   s.dx_RD = mb.saved->Allocate("moe/dx_RD", ctx.types.compute, s.x_RD.shape());
   s.dw_R = mb.saved->Allocate("moe/dw_R", ctx.types.accum, s.w_R.shape());
-  experts_.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
+  if (!Rounds(mb)) experts_.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
 }
 
 void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  experts_.BackwardWeight(ctx, mb, s.experts);
+  if (!Rounds(mb)) experts_.BackwardWeight(ctx, mb, s.experts);
 }
 
 // ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t]
 
 void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                               MoeSaved& s) const {
-  if (!mb.zero_routed_experts) {
-    dispatcher_->Combine(ctx.stream, s.handle, s.y_RD, residual, /*addend=*/has_shared_ ? y : Tensor(), y, {},
-                         {}, ctx.work);
+  const Tensor addend = has_shared_ ? y : Tensor();
+  RoundDispatcher* rounds = Rounds(mb);
+  if (!mb.zero_routed_experts && rounds) {
+    ForwardInRounds(ctx, mb, *rounds, experts_, residual, addend, y, s);
+  } else if (!mb.zero_routed_experts) {
+    dispatcher_->Combine(ctx.stream, s.handle, s.y_RD, residual, addend, y, {}, {}, ctx.work);
   } else if (has_shared_) {
     Add(ctx.stream, residual, y, y);
   } else {
@@ -94,7 +107,7 @@ void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, M
   YM_CHECK(!mb.zero_routed_experts, "zero_routed_experts is for evaluation only");
   s.dy = dy;
   s.dy_RD = mb.saved->Allocate("moe/dy_RD", ctx.types.compute, s.x_RD.shape());
-  dispatcher_->Dispatch(ctx.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, ctx.work);
+  if (!Rounds(mb)) dispatcher_->Dispatch(ctx.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, ctx.work);
 }
 
 }  // namespace yardmaster

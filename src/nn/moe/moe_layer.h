@@ -5,6 +5,8 @@
 // phases in reverse, each one the adjoint of its forward: Combine's backward is a dispatch, Dispatch's
 // backward is a combine.
 //   y = residual + shared(x) + sum over the chosen experts k in ascending id of w_k * expert_k(x)
+// With MicroBatch::exact the windows are filled in rounds, all of them in the last phase of a pass
+// (exact_rounds.h).
 // Windows (rows on their way between ranks) live on top of mb.saved from the phase that fills them to the one
 // that reads them. R = dispatcher->window_rows(T); rows beyond offsets[L] are never touched.
 #pragma once
@@ -64,6 +66,9 @@ class MoeLayer {
   const Router& router() const { return router_; }
 
  private:
+  // How this micro-batch passes the windows in rounds; null: at once.
+  RoundDispatcher* Rounds(const MicroBatch& mb) const { return mb.exact ? dispatcher_->rounds() : nullptr; }
+
   Router router_;
   GroupedExperts experts_;
   bool has_shared_;

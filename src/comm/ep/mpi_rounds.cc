@@ -1,0 +1,129 @@
+// The exact replay of MpiDispatcher (round_dispatcher.h): the rows of every window in rounds.
+#include <algorithm>
+
+#include "src/base/check.h"
+#include "src/comm/ep/mpi_dispatcher.h"
+#include "src/ops/permute.h"
+
+namespace yardmaster {
+namespace {
+
+// Rows [row, row + rows) of a contiguous tensor whose first axis counts rows.
+MpiCommunicator::Transfer Rows(int peer, const Tensor& t, int64_t row, int64_t rows) {
+  YM_CHECK(t.contiguous() && 0 <= row && 0 < rows && row + rows <= t.dim(0), "rows ", row, " + ",
+           rows, " of ", t.shape());
+  const int64_t row_bytes = t.bytes() / t.dim(0);
+  return {peer, static_cast<char*>(t.data()) + row * row_bytes, rows * row_bytes};
+}
+
+}  // namespace
+
+void MpiDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle,
+                               Arena& saved, Arena& work) {
+  const int64_t K = options_.top_k, n = options_.ep, E = options_.num_experts, L = local_experts();
+  AllocatePlan(idx_TK, K, E, handle, saved);
+  {
+    ArenaScope scope(work);
+    const Tensor not_asked = work.Allocate("ep/overflow", DType::kI32, {1});
+    PlanSendOrder(stream, not_asked, handle, work);
+  }
+  handle->rounds.assign(static_cast<size_t>(n), {});
+  if (stream.dry()) return;
+  const int64_t* counts = handle->counts.as<int64_t>();
+  for (int64_t q = 0; q < n; ++q) {
+    std::vector<int64_t> rows(static_cast<size_t>(L), 0);
+    for (int64_t l = 0; l < L; ++l) {
+      for (int64_t p = 0; p < n; ++p)
+        rows[static_cast<size_t>(l)] += counts[p * (E + 2) + q * L + l];
+    }
+    handle->rounds[static_cast<size_t>(q)] = CutRounds(rows, q * L, counts[q * (E + 2) + E + 1]);
+  }
+}
+
+int64_t MpiDispatcher::NumRounds(const RoutingHandle& handle) const {
+  size_t most = 1;  // one round of nothing where no rank has a token: gradients are still written
+  for (const std::vector<Round>& rounds : handle.rounds) most = std::max(most, rounds.size());
+  return static_cast<int64_t>(most);
+}
+
+void MpiDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
+                         const Tensor& w_TK, const Tensor& x_sent, const Tensor& w_sent) {
+  Permute(stream, {.x_TD = x_TD,
+                   .w_TK = w_TK,
+                   .source = handle.send_source,
+                   .offsets = handle.send_offsets,
+                   .x_RD = x_sent,
+                   .w_R = w_sent,
+                   .top_k = options_.top_k});
+}
+
+void MpiDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
+                           const Tensor& residual, const Tensor& addend, const Tensor& y_TD,
+                           const Tensor& dw_sent, const Tensor& dw_TK) {
+  Unpermute(stream, {.y_RD = y_sent,
+                     .slot = handle.send_slot,
+                     .dw_R = dw_sent,
+                     .residual = residual,
+                     .addend = addend,
+                     .y_TD = y_TD,
+                     .dw_TK = dw_TK});
+}
+
+void MpiDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round,
+                         const Tensor& sent, const Tensor& window) {
+  if (stream.dry()) return;
+  const int64_t L = local_experts(), begin = expert_begin();
+  int64_t* offsets = handle.offsets.as<int64_t>();
+  std::fill(offsets, offsets + L + 1, 0);
+  const std::vector<Round>& mine = handle.rounds[static_cast<size_t>(options_.ep_index)];
+  if (round < static_cast<int64_t>(mine.size())) {
+    for (const RoundSegment& s : mine[static_cast<size_t>(round)])
+      offsets[s.expert - begin + 1] = s.end - s.begin;
+  }
+  for (int64_t l = 0; l < L; ++l) offsets[l + 1] += offsets[l];
+  ExchangeRound(handle, round, sent, window, false, "dispatch of a round");
+}
+
+void MpiDispatcher::Return(const Stream& stream, const RoutingHandle& handle, int64_t round,
+                           const Tensor& window, const Tensor& sent) {
+  if (!stream.dry()) ExchangeRound(handle, round, sent, window, true, "combine of a round");
+}
+
+void MpiDispatcher::ExchangeRound(const RoutingHandle& handle, int64_t round, const Tensor& sent,
+                                  const Tensor& window, bool back, const char* what) {
+  const int64_t n = options_.ep, E = options_.num_experts, me = options_.ep_index;
+  const int64_t* counts = handle.counts.as<int64_t>();
+  const int64_t* begins = handle.begins.as<int64_t>();
+  // f(expert, first row among the source's rows for it, window row, rows) for what `source` sends
+  // to `owner`.
+  const auto for_blocks = [&](int64_t source, int64_t owner, auto&& f) {
+    const std::vector<Round>& rounds = handle.rounds[static_cast<size_t>(owner)];
+    if (round >= static_cast<int64_t>(rounds.size())) return;
+    int64_t row = 0;
+    for (const RoundSegment& s : rounds[static_cast<size_t>(round)]) {
+      const int64_t first = begins[source * E + s.expert] - begins[s.expert];
+      const int64_t begin = std::max(first, s.begin),
+                    end = std::min(first + counts[source * (E + 2) + s.expert], s.end);
+      if (begin < end) f(s.expert, begin - first, row + begin - s.begin, end - begin);
+      row += s.end - s.begin;
+    }
+  };
+  const int64_t* send_offsets = handle.send_offsets.as<int64_t>();
+  std::vector<MpiCommunicator::Transfer> out, in;
+  int64_t rows_in = 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const int q = static_cast<int>((me + i) % n), p = static_cast<int>((me + n - i) % n);
+    for_blocks(me, q, [&](int64_t e, int64_t first, int64_t, int64_t rows) {
+      out.push_back(Rows(q, sent, send_offsets[e] + first, rows));
+    });
+    for_blocks(p, me, [&](int64_t, int64_t, int64_t row, int64_t rows) {
+      in.push_back(Rows(p, window, row, rows));
+      rows_in += rows;
+    });
+  }
+  YM_CHECK_EQ(rows_in, handle.offsets.as<int64_t>()[local_experts()], what,
+              ": rows received and rows of the round, on ", Me());
+  comm_->Exchange(back ? in : out, back ? out : in, what);
+}
+
+}  // namespace yardmaster

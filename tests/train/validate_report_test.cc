@@ -1,0 +1,61 @@
+#include "src/train/validate_report.h"
+
+#include "src/base/error.h"
+#include "src/config/printer.h"
+#include "src/config/reader.h"
+#include "src/config/supported.h"
+#include "src/train/loop.h"
+#include "tests/base/temp_dir.h"
+#include "tests/catch.h"
+
+namespace yardmaster::testing {
+namespace {
+
+bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+constexpr char kReference[] = "configs/deepseek_v3_671b.yaml";
+
+TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what cannot be run") {
+  const LoadedConfig loaded = LoadConfig(kReference, {});
+  const std::string report = ValidateReport(kReference, loaded.config);
+  INFO(report);
+  CHECK(Contains(report, "is valid"));
+  CHECK(Contains(report, "parameters, total      671026419200  671.03 B"));
+  CHECK(Contains(report, "parameters, active      37552"));
+  CHECK(Contains(report, "37.55 B"));
+  const size_t refused = report.find("This version cannot run:");
+  REQUIRE(refused != std::string::npos);
+  for (const char* key : {"runtime.device = cuda", "parallel.pp = 16", "model.num_nextn_predict_layers = 1", "train.mtp_loss_weight",
+                          "moe.sequence_balance_weight", "precision.compute = fp8"}) {
+    INFO(key);
+    CHECK(report.find(key, refused) != std::string::npos);
+  }
+}
+
+TEST_CASE("training it is refused, naming each") {
+  TempDir temp;
+  TrainOptions options;
+  options.loaded = LoadConfig(kReference, {"run.dir=" + temp.path() + "/run", "parallel.ep=1", "parallel.pp=1", "runtime.device=cpu"});
+  std::string message;
+  try {
+    Train(options, nullptr);
+  } catch (const Error& e) {
+    CHECK(e.code() == ExitCode::kConfig);
+    message = e.what();
+  }
+  INFO(message);
+  CHECK(Contains(message, "this version cannot run"));
+  CHECK(Contains(message, "model.num_nextn_predict_layers = 1"));
+  CHECK(Contains(message, "precision.compute = fp8"));
+}
+
+TEST_CASE("the tiny configuration shows its memory") {
+  const LoadedConfig loaded = LoadConfig("configs/tiny_deepseek_v3.yaml", {});
+  CHECK(UnsupportedFeatures(loaded.config).empty());
+  const std::string report = ValidateReport("tiny", loaded.config);
+  CHECK(Contains(report, "saved"));
+  CHECK(Contains(report, "in all"));
+}
+
+}  // namespace
+}  // namespace yardmaster::testing
