@@ -33,11 +33,19 @@ class HfReader {
   ModelConfig Read() {
     if (!root_.is_object()) throw ConfigError(StrCat("expected an object, found ", Show(root_)), file_);
     const std::string type = Text(root_, "model_type", "");
-    if (type != "deepseek_v3") {
-      throw ConfigError(StrCat("model_type is ", type.empty() ? "missing" : type, "; supported: deepseek_v3"),
+    if (type != "deepseek_v3" && type != "deepseek_v2" && type != "qwen3_moe" && type != "mixtral") {
+      throw ConfigError(StrCat("model_type is ", type.empty() ? "missing" : type,
+                               "; supported: deepseek_v3, deepseek_v2, qwen3_moe, mixtral"),
                         file_);
     }
+    model_.model_type = type;
+    FamilyDefaults(model_);
     ReadSizes();
+    if (model_.IsMla()) {
+      ReadDeepseek();
+    } else {
+      ReadGroupedQuery();
+    }
     ReadRope();
     RefuseOthers();
     if (errors_.empty()) {
@@ -116,12 +124,18 @@ class HfReader {
     m.vocab_size = Integer(root_, "vocab_size", {});
     m.hidden_size = Integer(root_, "hidden_size", {});
     m.num_hidden_layers = Integer(root_, "num_hidden_layers", {});
-    m.first_k_dense_replace = Integer(root_, "first_k_dense_replace", {});
-    m.intermediate_size = Integer(root_, "intermediate_size", {});
     m.max_position_embeddings = Integer(root_, "max_position_embeddings", {});
     m.rms_norm_eps = Number(root_, "rms_norm_eps", {}, "model");
     m.initializer_range = Number(root_, "initializer_range", 0.02, "model");  // transformers' default
     m.num_attention_heads = Integer(root_, "num_attention_heads", {});
+    ReadExpertCount();
+    m.num_experts_per_tok = Integer(root_, "num_experts_per_tok", {});
+  }
+
+  void ReadDeepseek() {
+    ModelConfig& m = model_;
+    m.first_k_dense_replace = Integer(root_, "first_k_dense_replace", {});
+    m.intermediate_size = Integer(root_, "intermediate_size", {});
     if (root_.contains("q_lora_rank")) {
       m.q_lora_rank = Integer(root_, "q_lora_rank", 0);  // null: projected directly
     } else {
@@ -131,8 +145,6 @@ class HfReader {
     m.qk_nope_head_dim = Integer(root_, "qk_nope_head_dim", {});
     m.qk_rope_head_dim = Integer(root_, "qk_rope_head_dim", {});
     m.v_head_dim = Integer(root_, "v_head_dim", {});
-    ReadExpertCount();
-    m.num_experts_per_tok = Integer(root_, "num_experts_per_tok", {});
     m.n_shared_experts = Integer(root_, "n_shared_experts", 0);
     m.moe_intermediate_size = Integer(root_, "moe_intermediate_size", {});
     m.n_group = Integer(root_, "n_group", {});
@@ -140,6 +152,21 @@ class HfReader {
     m.norm_topk_prob = Boolean("norm_topk_prob", {});
     m.routed_scaling_factor = Number(root_, "routed_scaling_factor", {}, "model");
     m.num_nextn_predict_layers = Integer(root_, "num_nextn_predict_layers", 0);
+    if (m.model_type == "deepseek_v2") {
+      m.topk_method = Text(root_, "topk_method", "greedy");
+      if (m.topk_method != "greedy" && m.topk_method != "group_limited_greedy")
+        Fail("topk_method", StrCat("only greedy and group_limited_greedy are supported, found ", m.topk_method));
+      if (m.topk_method == "greedy") m.n_group = m.topk_group = 1;  // not looked at by greedy
+    }
+  }
+
+  void ReadGroupedQuery() {
+    ModelConfig& m = model_;
+    const bool mixtral = m.model_type == "mixtral";
+    m.num_key_value_heads = Integer(root_, "num_key_value_heads", 0);
+    m.head_dim = Integer(root_, "head_dim", 0);
+    m.moe_intermediate_size = Integer(root_, mixtral ? "intermediate_size" : "moe_intermediate_size", {});
+    if (!mixtral) m.norm_topk_prob = Boolean("norm_topk_prob", false);  // transformers' default
   }
 
   // The same number under the names that versions of transformers use.
@@ -226,11 +253,21 @@ class HfReader {
     Only("tie_word_embeddings", false);
     Only("attention_bias", false);
     Only("attention_dropout", 0.0);
-    Only("moe_layer_freq", 1);
-    Only("scoring_func", "sigmoid");
-    Only("topk_method", "noaux_tc");
-    Only("rope_interleave", true);
-    Only("num_key_value_heads", model_.num_attention_heads);
+    if (model_.IsMla()) {
+      Only("moe_layer_freq", 1);
+      Only("scoring_func", model_.scoring_func);
+      if (model_.model_type == "deepseek_v3") Only("topk_method", "noaux_tc");
+      // DeepSeek's own code then leaves the scaling out, transformers' does not normalise.
+      if (model_.model_type == "deepseek_v2") Only("norm_topk_prob", false);
+      Only("rope_interleave", true);
+      Only("num_key_value_heads", model_.num_attention_heads);
+    } else {
+      Only("decoder_sparse_step", 1);
+      Only("mlp_only_layers", Json::array());
+      Only("use_sliding_window", false);
+      if (model_.model_type == "mixtral") Only("sliding_window", nullptr);
+      Only("router_jitter_noise", 0.0);
+    }
   }
 
   const Json& root_;

@@ -1,6 +1,7 @@
 // File: src/config/hf_config.h
 //
-// A published model's config.json (Hugging Face) as a ModelConfig. Both styles are read: the hub's
+// A published model's config.json (Hugging Face) as a ModelConfig: deepseek_v3, deepseek_v2, qwen3_moe and
+// mixtral. Both styles are read: the hub's
 // (`rope_scaling`, `rope_theta` at the top) and that of transformers 5 (`rope_parameters`, no `scoring_func`,
 // `topk_method`, `moe_layer_freq`). Keys that say nothing about the mathematics of the model are ignored;
 // keys that would change it in a way that is not implemented are refused by name. Multi-token prediction

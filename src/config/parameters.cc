@@ -19,22 +19,29 @@ struct WideCounts {
   }
 };
 
+Wide AttentionProjections(const ModelConfig& m) {
+  const Wide D = m.hidden_size, heads = m.num_attention_heads, Q = m.qk_head_dim();
+  if (!m.IsMla()) return 2 * D * heads * Q + 2 * D * m.key_value_heads() * Q;
+  const Wide query = m.q_lora_rank > 0 ? m.q_lora_rank * (D + heads * Q) : D * heads * Q;
+  return query + D * (m.kv_lora_rank + m.qk_rope_head_dim) +
+         m.kv_lora_rank * heads * (m.qk_nope_head_dim + m.v_head_dim) + heads * m.v_head_dim * D;
+}
+
 WideCounts Count(const ModelConfig& m) {
-  const Wide D = m.hidden_size, V = m.vocab_size, layers = m.num_hidden_layers, heads = m.num_attention_heads;
+  const Wide D = m.hidden_size, V = m.vocab_size, layers = m.num_hidden_layers;
   const Wide dense_layers =
       m.n_routed_experts > 0 ? std::min(m.first_k_dense_replace, m.num_hidden_layers) : m.num_hidden_layers;
   const Wide moe_layers = layers - dense_layers;
-  const Wide query =
-      m.q_lora_rank > 0 ? m.q_lora_rank * (D + heads * m.qk_head_dim()) : D * heads * m.qk_head_dim();
-  const Wide projections = query + D * (m.kv_lora_rank + m.qk_rope_head_dim) +
-                           m.kv_lora_rank * heads * (m.qk_nope_head_dim + m.v_head_dim) +
-                           heads * m.v_head_dim * D;
+  const Wide projections = AttentionProjections(m);
+  const Wide attention_norms = m.IsMla()                      ? m.q_lora_rank + m.kv_lora_rank
+                               : m.NormalisesQueriesAndKeys() ? 2 * m.qk_head_dim()
+                                                              : 0;
   const Wide expert = 3 * D * m.moe_intermediate_size;
   WideCounts c;
   c.embedding = V * D;
-  c.attention = layers * (projections + m.q_lora_rank + m.kv_lora_rank);
+  c.attention = layers * (projections + attention_norms);
   c.dense_mlp = dense_layers * 3 * D * m.intermediate_size;
-  c.router = moe_layers * m.n_routed_experts * (D + 1);
+  c.router = moe_layers * m.n_routed_experts * (D + (m.HasRouterBias() ? 1 : 0));
   c.routed_experts = moe_layers * m.n_routed_experts * expert;
   c.shared_experts = moe_layers * m.n_shared_experts * expert;
   c.norms = (2 * layers + 1) * D;
@@ -73,7 +80,7 @@ FlopsPerToken CountFlopsPerToken(const ModelConfig& m, int64_t sequence_length) 
   flops.dense = 3.0 * 2.0 * static_cast<double>(flops.active_matmul_parameters);
   flops.attention =
       3.0 * 2.0 * static_cast<double>(m.num_hidden_layers) * static_cast<double>(m.num_attention_heads) *
-      static_cast<double>(m.qk_head_dim() + m.v_head_dim) * static_cast<double>(sequence_length) / 2;
+      static_cast<double>(m.qk_head_dim() + m.value_head_dim()) * static_cast<double>(sequence_length) / 2;
   return flops;
 }
 
@@ -82,7 +89,7 @@ std::string FlopsFormula(const ModelConfig& m, int64_t sequence_length) {
   return StrCat("3 x 2 x (", HumanCount(static_cast<double>(flops.active_matmul_parameters)),
                 " active matmul parameters incl. head and router, without embedding) + 3 x 2 x ",
                 m.num_hidden_layers, " layers x ", m.num_attention_heads, " heads x (", m.qk_head_dim(),
-                " + ", m.v_head_dim, ") x ", sequence_length,
+                " + ", m.value_head_dim(), ") x ", sequence_length,
                 " / 2 (causal) = ", StrFormat("%.6g", flops.total() / 1e9), " GFLOP");
 }
 

@@ -14,7 +14,7 @@ namespace yardmaster {
 // Elements of the tensors of a checkpoint, router bias included, multi-token prediction modules not.
 struct ParameterCounts {
   int64_t embedding = 0;
-  int64_t attention = 0;  // projections and the norms of the low-rank latents
+  int64_t attention = 0;  // projections and the norms of latents, or of queries and keys
   int64_t dense_mlp = 0;  // of the first layers
   int64_t router = 0;     // router weights and the selection bias
   int64_t routed_experts = 0;

@@ -83,7 +83,7 @@ Section ModelSection() {
       "The model, with the field names of DeepSeek-V3's `config.json`. Letters: D hidden width, H "
       "heads, E experts, K experts per token, F expert width.",
       [](Config& c) -> M& { return c.model; });
-  s.Add("model_type", &M::model_type, "model family").OneOf({"deepseek_v3"});
+  s.Add("model_type", &M::model_type, "model family").OneOf({"deepseek_v3", "deepseek_v2", "qwen3_moe", "mixtral"});
   s.Add("vocab_size", &M::vocab_size, "vocabulary").Required().AtLeast(2).AtMost(kMaxInt32);
   s.Add("hidden_size", &M::hidden_size, "hidden width D").Required().AtLeast(1).AtMost(kMaxWidth);
   s.Add("num_hidden_layers", &M::num_hidden_layers, "decoder layers")
@@ -105,24 +105,29 @@ Section ModelSection() {
       .Above(0)
       .Below(10);
   s.Add("num_attention_heads", &M::num_attention_heads, "heads H").Required().AtLeast(1).AtMost(kMaxExperts);
+  s.Add("num_key_value_heads", &M::num_key_value_heads,
+        "key and value heads of grouped-query attention (qwen3_moe, mixtral), each for as many query heads; 0: heads H")
+      .AtLeast(0)
+      .AtMost(kMaxExperts);
+  s.Add("head_dim", &M::head_dim, "width of a head of grouped-query attention, even; 0: D / H")
+      .AtLeast(0)
+      .AtMost(kMaxWidth);
   s.Add("q_lora_rank", &M::q_lora_rank,
         "rank of the query projection; 0 or null: queries are projected directly")
       .AtLeast(0)
       .AtMost(kMaxWidth)
       .NullIsZero();
-  s.Add("kv_lora_rank", &M::kv_lora_rank, "rank of the key and value projection")
-      .Required()
-      .AtLeast(1)
+  s.Add("kv_lora_rank", &M::kv_lora_rank,
+        "rank of the key and value projection; this and the next three are required by deepseek_v3 and deepseek_v2")
+      .AtLeast(0)
       .AtMost(kMaxWidth);
   s.Add("qk_nope_head_dim", &M::qk_nope_head_dim, "query and key width of a head without position")
-      .Required()
-      .AtLeast(1)
+      .AtLeast(0)
       .AtMost(kMaxWidth);
   s.Add("qk_rope_head_dim", &M::qk_rope_head_dim, "query and key width of a head that is rotated; even")
-      .Required()
-      .AtLeast(2)
+      .AtLeast(0)
       .AtMost(kMaxWidth);
-  s.Add("v_head_dim", &M::v_head_dim, "value width of a head").Required().AtLeast(1).AtMost(kMaxWidth);
+  s.Add("v_head_dim", &M::v_head_dim, "value width of a head").AtLeast(0).AtMost(kMaxWidth);
   s.Add("rope_theta", &M::rope_theta, "base of the rotation frequencies").AtLeast(1);
   s.Add("rope_scaling", &M::rope_scaling, "YaRN, or null for plain rotary positions");
   s.Add("n_routed_experts", &M::n_routed_experts, "routed experts E; 0: a dense model")
@@ -142,15 +147,22 @@ Section ModelSection() {
       .AtLeast(1)
       .AtMost(kMaxExperts);
   s.Add("topk_group", &M::topk_group, "groups that a token may use").AtLeast(1).AtMost(kMaxExperts);
-  s.Add("scoring_func", &M::scoring_func, "router scores").OneOf({"sigmoid"});
+  s.Add("scoring_func", &M::scoring_func, "router scores; softmax unless model_type is deepseek_v3")
+      .OneOf({"sigmoid", "softmax"});
   s.Add("topk_method", &M::topk_method,
-        "choice of experts: a bias for selection only; a group's score is the sum of its two largest")
-      .OneOf({"noaux_tc"});
-  s.Add("norm_topk_prob", &M::norm_topk_prob, "the weights of the chosen experts are normalised to sum 1");
+        "choice of experts. noaux_tc: a bias for selection only, a group's score is the sum of its two largest; greedy: "
+        "neither bias nor groups; group_limited_greedy: no bias, a group's score is its largest. greedy unless model_type "
+        "is deepseek_v3")
+      .OneOf({"noaux_tc", "greedy", "group_limited_greedy"});
+  s.Add("norm_topk_prob", &M::norm_topk_prob, "the weights of the chosen experts are normalised to sum 1; false by default if model_type is deepseek_v2");
   s.Add("routed_scaling_factor", &M::routed_scaling_factor, "factor of the routed experts' weights").Above(0);
   s.Add("num_nextn_predict_layers", &M::num_nextn_predict_layers, "multi-token prediction modules")
       .AtLeast(0)
       .AtMost(16);
+  s.Add("mtp_input", &M::mtp_input,
+        "what a multi-token prediction module gets from below: the state after the last norm (Megatron-Core, inference "
+        "engines) or before it (torchtitan)")
+      .OneOf({"post_norm", "pre_norm"});
   s.Only("hidden_act", "silu", "activation of the MLPs");
   s.Only("tie_word_embeddings", "false", "the head has its own weights");
   s.Only("attention_bias", "false", "projections have no bias");

@@ -27,6 +27,42 @@ std::string IndivisibleBatches(const Schedule& batch, int64_t multiple) {
   return StrJoin(out, ", ");
 }
 
+void ValidateAttention(const ModelConfig& m, const std::function<bool(const std::string&)>& is_good,
+                       const std::function<void(const std::string&, const std::string&)>& fail) {
+  const std::pair<const char*, int64_t> latent[] = {{"kv_lora_rank", m.kv_lora_rank},
+                                                    {"qk_nope_head_dim", m.qk_nope_head_dim},
+                                                    {"qk_rope_head_dim", m.qk_rope_head_dim},
+                                                    {"v_head_dim", m.v_head_dim}};
+  if (m.IsMla()) {
+    for (const auto& [name, value] : latent) {
+      if (is_good(name) && value == 0) fail(name, StrCat("missing: ", m.model_type, " has latent attention"));
+    }
+    if (is_good("qk_rope_head_dim") && m.qk_rope_head_dim % 2 != 0)
+      fail("qk_rope_head_dim", StrCat("must be even (pairs are rotated), found ", m.qk_rope_head_dim));
+    if (is_good("head_dim") && m.head_dim != 0)
+      fail("head_dim", StrCat(m.model_type, " has latent attention: qk_nope_head_dim, qk_rope_head_dim and v_head_dim"));
+    if (is_good("num_key_value_heads") && is_good("num_attention_heads") && m.key_value_heads() != m.num_attention_heads)
+      fail("num_key_value_heads", StrCat("only ", m.num_attention_heads, " (all heads) for latent attention, found ",
+                                         m.num_key_value_heads));
+    return;
+  }
+  if (is_good("q_lora_rank") && m.q_lora_rank != 0) fail("q_lora_rank", StrCat(m.model_type, " has no latent attention"));
+  for (const auto& [name, value] : latent) {
+    if (is_good(name) && value != 0) fail(name, StrCat(m.model_type, " has no latent attention"));
+  }
+  if (!is_good("num_attention_heads")) return;
+  if (is_good("num_key_value_heads") && m.num_attention_heads % m.key_value_heads() != 0) {
+    fail("num_key_value_heads",
+         StrCat("must divide num_attention_heads (", m.num_attention_heads, "), found ", m.num_key_value_heads));
+  }
+  if (!is_good("head_dim") || !is_good("hidden_size")) return;
+  if (m.head_dim == 0 && m.hidden_size % m.num_attention_heads != 0) {
+    fail("head_dim", StrCat("missing, and ", m.num_attention_heads, " heads do not divide hidden_size (", m.hidden_size, ")"));
+  } else if (m.qk_head_dim() % 2 != 0) {
+    fail("head_dim", StrCat("must be even (pairs are rotated), found ", m.qk_head_dim()));
+  }
+}
+
 }  // namespace
 
 void ValidateModel(const ModelConfig& m, const std::function<bool(const std::string&)>& is_good,
@@ -42,9 +78,7 @@ void ValidateModel(const ModelConfig& m, const std::function<bool(const std::str
       (m.first_k_dense_replace > 0 || m.n_routed_experts == 0)) {
     fail("intermediate_size", "must be at least 1 where there are dense layers");
   }
-  if (good({"qk_rope_head_dim"}) && m.qk_rope_head_dim % 2 != 0) {
-    fail("qk_rope_head_dim", StrCat("must be even (pairs are rotated), found ", m.qk_rope_head_dim));
-  }
+  ValidateAttention(m, is_good, fail);
   if (m.rope_scaling && good({"rope_scaling.beta_fast", "rope_scaling.beta_slow"}) &&
       m.rope_scaling->beta_fast <= m.rope_scaling->beta_slow) {
     fail("rope_scaling.beta_fast",
@@ -63,7 +97,8 @@ void ValidateModel(const ModelConfig& m, const std::function<bool(const std::str
     return;
   }
   if (good({"moe_intermediate_size"}) && m.moe_intermediate_size == 0) {
-    fail("moe_intermediate_size", "must be at least 1 where there are routed experts");
+    fail("moe_intermediate_size", StrCat("must be at least 1 where there are routed experts",
+                                         m.model_type == "mixtral" ? " (Mixtral's config.json calls it intermediate_size)" : ""));
   }
   if (good({"num_experts_per_tok"}) && m.num_experts_per_tok == 0) {
     fail("num_experts_per_tok", "must be at least 1 where there are routed experts");
@@ -74,7 +109,10 @@ void ValidateModel(const ModelConfig& m, const std::function<bool(const std::str
     return;
   }
   const int64_t experts_of_group = E / m.n_group;
-  if (m.n_group > 1 && experts_of_group < 2) {
+  if (good({"topk_method"}) && m.topk_method == "greedy" && m.n_group > 1) {
+    fail("n_group", StrCat("topk_method greedy has no groups, found ", m.n_group, "; group_limited_greedy has"));
+  }
+  if (good({"topk_method"}) && m.topk_method == "noaux_tc" && m.n_group > 1 && experts_of_group < 2) {
     fail("n_group", StrCat(m.n_group, " groups leave ", experts_of_group,
                            " expert in each; a group's score is the sum of its two best, so it needs 2"));
   }

@@ -11,9 +11,27 @@ bool SplitSuffix(const std::string& name, const std::string& suffix, std::string
   return true;
 }
 
+// The hub's name in a Mixtral file.
+std::string MixtralName(std::string name) {
+  const auto replace = [&](const std::string& ours, const std::string& theirs) {
+    const size_t at = name.find(ours);
+    if (at != std::string::npos) name.replace(at, ours.size(), theirs);
+  };
+  replace(".mlp.gate.", ".block_sparse_moe.gate.");
+  replace(".mlp.experts.", ".block_sparse_moe.experts.");
+  replace(".gate_proj.", ".w1.");
+  replace(".up_proj.", ".w3.");
+  replace(".down_proj.", ".w2.");
+  return name;
+}
+
 }  // namespace
 
-std::vector<HfPiece> HfPieces(const std::string& name, const Shape& shape) {
+HfNaming HfNamingOf(const std::string& model_type) {
+  return model_type == "mixtral" ? HfNaming::kMixtral : HfNaming::kStandard;
+}
+
+std::vector<HfPiece> HfPieces(const std::string& name, const Shape& shape, HfNaming naming) {
   std::vector<HfPiece> pieces;
   std::string prefix;
   if (SplitSuffix(name, ".experts.gate_up_proj", &prefix)) {
@@ -37,6 +55,9 @@ std::vector<HfPiece> HfPieces(const std::string& name, const Shape& shape) {
     pieces.push_back({prefix + ".up_proj.weight", {I, D}, {{I, 0}, {I, D}}});
   } else {
     pieces.push_back({name, shape, Box::Whole(shape)});
+  }
+  if (naming == HfNaming::kMixtral) {
+    for (HfPiece& piece : pieces) piece.name = MixtralName(piece.name);
   }
   return pieces;
 }

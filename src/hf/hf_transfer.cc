@@ -103,9 +103,9 @@ std::vector<Target> Targets(const Registry& registry) {
 }
 
 // The pieces to read: the hub's, or the fused tensor under our own name where the files have that.
-std::vector<HfPiece> PiecesIn(const HfCheckpoint& checkpoint, const Target& target) {
-  std::vector<HfPiece> pieces = HfPieces(target.name, target.spec.global_shape);
-  if (pieces.size() > 1 && checkpoint.Has(target.name)) {
+std::vector<HfPiece> PiecesIn(const HfCheckpoint& checkpoint, const Target& target, HfNaming naming) {
+  std::vector<HfPiece> pieces = HfPieces(target.name, target.spec.global_shape, naming);
+  if (checkpoint.Has(target.name)) {
     return {{target.name, target.spec.global_shape, Box::Whole(target.spec.global_shape)}};
   }
   return pieces;
@@ -123,13 +123,13 @@ int64_t LayerOf(const std::string& name) {
   return i > kLength ? layer : -1;
 }
 
-void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoint) {
+void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoint, HfNaming naming) {
   Problems problems;
   std::set<std::string> taken;
   int64_t layers = 0;
   for (const Target& target : targets) {
     layers = std::max(layers, LayerOf(target.name) + 1);
-    for (const HfPiece& piece : PiecesIn(checkpoint, target)) {
+    for (const HfPiece& piece : PiecesIn(checkpoint, target, naming)) {
       taken.insert(piece.name);
       if (!checkpoint.Has(piece.name)) {
         problems.Add(StrCat(piece.name, " ", piece.shape, " is missing"));
@@ -166,13 +166,13 @@ void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoi
 
 }  // namespace
 
-void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& device) {
+void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& device, HfNaming naming) {
   const std::vector<Target> targets = Targets(registry);
-  CheckCover(targets, checkpoint);
+  CheckCover(targets, checkpoint, naming);
   for (const Target& target : targets) {
     for (const Tensor& copy : target.copies) {
       const HostTensor host(copy.dtype(), copy.shape());
-      for (const HfPiece& piece : PiecesIn(checkpoint, target)) {
+      for (const HfPiece& piece : PiecesIn(checkpoint, target, naming)) {
         CopyCommon(checkpoint.Get(piece.name), piece.box, host.view(), target.spec.box);
       }
       device.CopyFromHost(copy.data(), host.view().data(), static_cast<size_t>(copy.bytes()));
@@ -180,15 +180,15 @@ void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& 
   }
 }
 
-std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source,
-                                                         Device& device) {
+std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source, Device& device,
+                                                         HfNaming naming) {
   std::vector<std::pair<std::string, HostTensor>> out;
   const auto add = [&](const std::string& name, const ShardSpec& spec, const Tensor& tensor, bool zeros) {
     YM_CHECK(spec.box == Box::Whole(spec.global_shape), name, " is sharded");
     YM_CHECK(tensor.defined(), name, " has no memory");
     const HostTensor whole(tensor.dtype(), tensor.shape());
     if (!zeros) device.CopyToHost(whole.view().data(), tensor.data(), static_cast<size_t>(tensor.bytes()));
-    for (const HfPiece& piece : HfPieces(name, spec.global_shape)) {
+    for (const HfPiece& piece : HfPieces(name, spec.global_shape, naming)) {
       HostTensor host(tensor.dtype(), piece.shape);
       CopyCommon(whole.view(), spec.box, host.view(), piece.box);
       out.emplace_back(piece.name, std::move(host));

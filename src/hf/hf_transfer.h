@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "src/hf/hf_checkpoint.h"
+#include "src/hf/hf_mapping.h"
 #include "src/model/registry.h"
 
 namespace yardmaster {
@@ -16,7 +17,8 @@ namespace yardmaster {
 // completely: a tensor that is missing, that no parameter takes, that has another shape or type is a
 // CheckpointError, which lists them with their files. Tensors of layers beyond the model's (multi-token
 // prediction) are named as what they are.
-void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& device);
+void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& device,
+              HfNaming naming = HfNaming::kStandard);
 
 enum class HfSource {
   kWeights,    // masters; buffers as they are
@@ -24,7 +26,7 @@ enum class HfSource {
 };
 // Every tensor under the hub's name, in the order of the registry, in host memory and the accumulator type.
 // For one rank that holds everything.
-std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source,
-                                                         Device& device);
+std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source, Device& device,
+                                                         HfNaming naming = HfNaming::kStandard);
 
 }  // namespace yardmaster

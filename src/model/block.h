@@ -9,9 +9,9 @@
 #include <memory>
 #include <vector>
 
-#include "src/nn/mla.h"
 #include "src/nn/mlp.h"
 #include "src/nn/moe/moe_layer.h"
+#include "src/nn/self_attention.h"
 
 namespace yardmaster {
 
@@ -25,7 +25,7 @@ struct BlockSaved {
       h_out;  // [T, D]; h_in belongs to the layer below, h_out may belong to the model (evaluation)
   RmsNormSaved attention_norm, mlp_norm;
   Tensor attention_x, mlp_x;  // [T, D], normalised
-  MlaSaved attention;
+  SelfAttentionSaved attention;
   MlpSaved mlp;
   MoeSaved moe;
 };
@@ -41,7 +41,7 @@ class Block {
         bool attend_across_documents, Dispatcher* dispatcher);
 
   const std::vector<Phase>& phases() const { return phases_; }
-  Mla& attention() { return attention_; }
+  SelfAttention& attention() { return attention_; }
   MoeLayer* moe() { return moe_.get(); }  // null in a dense layer
 
   // The caller sets saved.h_in and saved.h_out.
@@ -53,7 +53,7 @@ class Block {
  private:
   std::vector<Phase> phases_;
   RmsNorm attention_norm_, mlp_norm_;
-  Mla attention_;
+  SelfAttention attention_;
   std::unique_ptr<Mlp> mlp_;       // dense layers
   std::unique_ptr<MoeLayer> moe_;  // MoE layers
 };

@@ -39,7 +39,7 @@ Decoder::Decoder(const ModelConfig& config, const ModelOptions& options, Dispatc
 void Decoder::Allocate(Arena& weights, Device& device) {
   const int64_t M = static_cast<int64_t>(moe_layers_.size());
   rope_table_ = weights.Allocate("rope table", options_.types.accum,
-                                 {options_.max_positions, config_.qk_rope_head_dim / 2, 2});
+                                 {options_.max_positions, config_.rope_dim() / 2, 2});
   counts_ = weights.Allocate("router load", DType::kI64, {M, config_.n_routed_experts});
   for (auto& block : blocks_) block->attention().set_rope_table(rope_table_);
   for (int64_t m = 0; m < M; ++m)
@@ -109,7 +109,9 @@ void Decoder::RunBackward(Context& ctx, MicroBatch& mb) {
 void Decoder::UpdateRouterBias(Context& ctx, const Tensor& step_state) {
   for (size_t m = 0; m < moe_layers_.size(); ++m) {
     const Buffer* bias = blocks_[static_cast<size_t>(moe_layers_[m])]->moe()->router().bias();
-    RouterBiasUpdate(ctx.stream, counts_.At(static_cast<int64_t>(m)), step_state, bias->value);
+    RouterBiasUpdate(ctx.stream, {.counts = counts_.At(static_cast<int64_t>(m)),
+                                  .state = step_state,
+                                  .bias = bias != nullptr ? bias->value : Tensor()});
   }
 }
 

@@ -15,6 +15,7 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/check.h"
 #include "src/device/arena.h"
 #include "src/nn/parameter.h"
 
@@ -37,12 +38,19 @@ struct MicroBatch {
   Tensor tokens;               // int32 [T]
   Tensor targets;              // int32 [T], -1: ignored
   Tensor positions;            // int32 [T], of RoPE
-  Tensor document_start = {};  // int32 [B, S] or undefined (attend across documents)
+  Tensor document_start = {};  // int32 [B, S]: index in the sample of the first token of the document; or undefined
   double grad_scale = 0;       // 1 / valid tokens of the global batch
   bool training = true;        // false: no gradients, no load counts
   // A replay of a step whose load did not fit: dispatch in rounds, the host reads the counts (nn/moe/exact_rounds.h).
   bool exact = false;
   Arena* saved = nullptr;      // a stack: forward pushes layer by layer, backward pops
+  // What attention is told: undefined when it reaches across documents.
+  Tensor DocumentStartUnless(bool across_documents) const {
+    if (across_documents) return {};
+    YM_CHECK(document_start.defined(), "documents are kept apart, but the micro-batch does not say where they start");
+    return document_start;
+  }
+
   // For parity and ablation tests, not for training.
   const std::vector<Tensor>* forced_routing = nullptr;  // by layer: int32 [T, K] or undefined
   bool zero_routed_experts = false;                     // drop the routed experts' output

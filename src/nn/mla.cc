@@ -37,13 +37,6 @@ Mla::Mla(ParameterList& list, const std::string& prefix, const ModelConfig& c, b
   o_ = Linear(list, prefix + ".o_proj.weight", D, H_ * V_, std);
 }
 
-Tensor Mla::DocumentStart(const MicroBatch& mb) const {
-  if (across_documents_) return {};
-  YM_CHECK(mb.document_start.defined(),
-           "documents are kept apart, but the micro-batch does not say where they start");
-  return mb.document_start;
-}
-
 void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& s,
                   const Tensor& residual) const {
   const int64_t T = mb.T(), B = mb.B, S = mb.S;
@@ -84,7 +77,7 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
                     .k = s.k.Reshape({B, S, H_, Q_}),
                     .v = s.v.Reshape({B, S, H_, V_}),
                     .scale = scale_,
-                    .document_start = DocumentStart(mb),
+                    .document_start = mb.DocumentStartUnless(across_documents_),
                     .o = s.o.Reshape({B, S, H_, V_}),
                     .lse = s.lse},
                    ctx.work);
@@ -111,7 +104,7 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
                                 .k = s.k.Reshape({B, S, H_, Q_}),
                                 .v = s.v.Reshape({B, S, H_, V_}),
                                 .scale = scale_,
-                                .document_start = DocumentStart(mb),
+                                .document_start = mb.DocumentStartUnless(across_documents_),
                                 .o = s.o.Reshape({B, S, H_, V_}),
                                 .lse = s.lse};
     AttentionBackward(ctx.stream,

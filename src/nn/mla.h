@@ -53,8 +53,6 @@ class Mla {
   void BackwardWeight(Context& ctx, MicroBatch& mb, const MlaSaved& saved) const;
 
  private:
-  Tensor DocumentStart(const MicroBatch& mb) const;
-
   int64_t H_, N_, P_, Q_, V_, A_, C_;
   double scale_;
   bool across_documents_;

@@ -12,14 +12,14 @@ double MScale(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * msc
 // context * theta^(-2i / P) = 2 pi turns for i.
 double PairOfTurns(double turns, const ModelConfig& c, const RopeScaling& s) {
   const double context = static_cast<double>(s.original_max_position_embeddings);
-  return static_cast<double>(c.qk_rope_head_dim) * std::log(context / (turns * 2 * 3.14159265358979323846)) /
+  return static_cast<double>(c.rope_dim()) * std::log(context / (turns * 2 * 3.14159265358979323846)) /
          (2 * std::log(c.rope_theta));
 }
 
 }  // namespace
 
 std::vector<double> RopeFrequencies(const ModelConfig& config) {
-  const int64_t P = config.qk_rope_head_dim;
+  const int64_t P = config.rope_dim();
   std::vector<double> freq(static_cast<size_t>(P / 2));
   for (int64_t i = 0; i < P / 2; ++i) {
     freq[static_cast<size_t>(i)] =

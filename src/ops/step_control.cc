@@ -70,14 +70,15 @@ void FinishStep(const Stream& stream, int64_t tokens_of_step, const Tensor& stat
   check.NoImplementation();
 }
 
-void RouterBiasUpdate(const Stream& stream, const Tensor& counts, const Tensor& state, const Tensor& bias) {
+void RouterBiasUpdate(const Stream& stream, const RouterBiasUpdateArgs& g) {
   const OpArgs check(stream, "RouterBiasUpdate");
-  check.Rank("counts", counts, 1);
-  check.Contiguous("counts", counts, DType::kI64, counts.shape());
-  check.Contiguous("bias", bias, check.ComputeType("bias", bias), counts.shape());
-  check.Contiguous("state", state, DType::kU8, BytesOf<StepState>());
+  check.Rank("counts", g.counts, 1);
+  check.Contiguous("counts", g.counts, DType::kI64, g.counts.shape());
+  if (g.bias.defined()) check.Contiguous("bias", g.bias, check.ComputeType("bias", g.bias), g.counts.shape());
+  if (g.previous.defined()) check.Contiguous("previous", g.previous, DType::kI64, g.counts.shape());
+  check.Contiguous("state", g.state, DType::kU8, BytesOf<StepState>());
   if (stream.dry()) return;
-  if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBiasUpdate(counts, state, bias);
+  if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBiasUpdate(g);
   check.NoImplementation();
 }
 

@@ -64,6 +64,12 @@ void FinishStep(const Stream& stream, int64_t tokens_of_step, const Tensor& stat
 
 // bias_e += speed * sign(total - E * counts_e), total = sum of counts (= T*K), in int64; DeepSeek-V3 technical report, section 2.1.2
 // (Wang et al., arXiv 2408.15664). Skipped on a bad verdict. Counts are set to zero in any case.
-void RouterBiasUpdate(const Stream& stream, const Tensor& counts /* int64 [E] */, const Tensor& state, const Tensor& bias /* [E] */);
+struct RouterBiasUpdateArgs {
+  Tensor counts;         // int64 [E]
+  Tensor state;          // U8 [sizeof(StepState)]
+  Tensor bias = {};      // [E]; undefined: the router has none
+  Tensor previous = {};  // int64 [E]: a copy of the counts, for the next step; undefined: not kept
+};
+void RouterBiasUpdate(const Stream& stream, const RouterBiasUpdateArgs& args);
 
 }  // namespace yardmaster

@@ -198,7 +198,8 @@ int RunParity(const ParityOptions& options) {
 
   const std::unique_ptr<Device> device = MakeCpuDevice({.threads = static_cast<int>(options.threads)});
   StandaloneModel run(config, {.types = types, .B = B, .S = S, .logits = true}, *device);
-  ImportHf(run.registry(), checkpoint, *device);
+  const HfNaming naming = HfNamingOf(config.model_type);
+  ImportHf(run.registry(), checkpoint, *device, naming);
   run.SetBatch(tokens, targets);
   std::optional<ForcedRouting> forced;
   if (!options.route_from.empty()) {
@@ -223,7 +224,7 @@ int RunParity(const ParityOptions& options) {
   results.AddFromDevice("logits", run.logits(), {B, S, config.vocab_size}, *device);
   const Tensor loss = results.Add("loss", types.accum, {1});
   DispatchFloat(types.accum, [&]<class F>() { *loss.as<F>() = static_cast<F>(run.loss()); });
-  for (auto& [name, gradient] : ExportHf(run.registry(), HfSource::kGradients, *device)) {
+  for (auto& [name, gradient] : ExportHf(run.registry(), HfSource::kGradients, *device, naming)) {
     results.Adopt("grad." + name, std::move(gradient));
   }
 

@@ -130,7 +130,7 @@ TEST_CASE("YaRN counts whichever key names it") {
 
 TEST_CASE("what would change the model is refused by name") {
   const std::pair<Json, const char*> cases[] = {
-      {{{"model_type", "llama"}}, "config.json: model_type is llama; supported: deepseek_v3"},
+      {{{"model_type", "llama"}}, "config.json: model_type is llama; supported: deepseek_v3, deepseek_v2, qwen3_moe, mixtral"},
       {{{"attention_bias", true}}, "config.json: attention_bias: only false is supported, found true"},
       {{{"tie_word_embeddings", true}}, "config.json: tie_word_embeddings: only false"},
       {{{"hidden_act", "gelu"}}, "config.json: hidden_act: only \"silu\" is supported, found \"gelu\""},
@@ -171,9 +171,50 @@ TEST_CASE("what would change the model is refused by name") {
   CHECK(Contains(ErrorOf(json), "vocab_size: missing\nconfig.json: attention_bias"));
 }
 
-TEST_CASE("other model families are refused, and so is what is no configuration") {
-  CHECK(Contains(ConfigErrorOf([] { LoadHfConfig("tests/golden/mixtral/config.json"); }),
-                 "model_type is mixtral"));
+TEST_CASE("the other families, in both styles") {
+  Json lite = Golden("tests/golden/deepseek_v2_lite/config.json");
+  lite["q_lora_rank"] = nullptr;  // the case's file leaves nulls out
+  const ModelConfig v2 = Load(lite);
+  CHECK(v2 == LoadHfConfig("tests/golden/deepseek_v2_lite/config.v5.json"));
+  CHECK((v2.scoring_func == "softmax" && v2.topk_method == "greedy" && !v2.norm_topk_prob && v2.q_lora_rank == 0));
+  CHECK((v2.IsMla() && v2.qk_head_dim() == 24 && v2.rope_dim() == 8 && v2.value_head_dim() == 12));
+  const ModelConfig qwen = LoadHfConfig("tests/golden/qwen3_moe/config.json");
+  CHECK(qwen == LoadHfConfig("tests/golden/qwen3_moe/config.v5.json"));
+  CHECK((qwen.scoring_func == "softmax" && qwen.topk_method == "greedy" && qwen.norm_topk_prob));
+  CHECK((qwen.key_value_heads() == 2 && qwen.qk_head_dim() == 24 && qwen.rope_dim() == 24 && !qwen.HasRouterBias()));
+  CHECK((qwen.moe_intermediate_size == 32 && qwen.n_routed_experts == 8 && qwen.rope_theta == 1e6));
+  const ModelConfig mixtral = LoadHfConfig("tests/golden/mixtral/config.json");
+  CHECK(mixtral == LoadHfConfig("tests/golden/mixtral/config.v5.json"));
+  CHECK((mixtral.head_dim == 0 && mixtral.qk_head_dim() == 16 && mixtral.moe_intermediate_size == 48));
+  CHECK((mixtral.norm_topk_prob && mixtral.IsMoeLayer(0) && !mixtral.NormalisesQueriesAndKeys()));
+
+  lite["topk_method"] = "group_limited_greedy";
+  lite["n_group"] = 4;
+  lite["topk_group"] = 2;
+  CHECK(Load(lite).n_group == 4);
+  lite["topk_method"] = "greedy";
+  CHECK(Load(lite).n_group == 1);
+  lite["topk_method"] = "noaux_tc";
+  CHECK(Contains(ErrorOf(lite), "config.json: topk_method: only greedy and group_limited_greedy"));
+  const std::tuple<const char*, Json, const char*> cases[] = {
+      {"deepseek_v2_lite", {{"norm_topk_prob", true}}, "norm_topk_prob: only false"},
+      {"deepseek_v2_lite", {{"scoring_func", "sigmoid"}}, "scoring_func: only \"softmax\""},
+      {"qwen3_moe", {{"decoder_sparse_step", 2}}, "decoder_sparse_step: only 1"},
+      {"qwen3_moe", {{"mlp_only_layers", {0}}}, "mlp_only_layers: only []"},
+      {"qwen3_moe", {{"use_sliding_window", true}}, "use_sliding_window: only false"},
+      {"qwen3_moe", {{"num_key_value_heads", 3}}, "num_key_value_heads: must divide num_attention_heads (4)"},
+      {"qwen3_moe", {{"head_dim", 7}}, "head_dim: must be even"},
+      {"mixtral", {{"sliding_window", 4096}}, "sliding_window: only null"},
+      {"mixtral", {{"hidden_size", 66}}, "head_dim: missing, and 4 heads do not divide hidden_size (66)"}};
+  for (const auto& [name, change, expected] : cases) {
+    INFO(name << ": " << expected);
+    Json json = Golden((std::string("tests/golden/") + name + "/config.json").c_str());
+    json.update(change);
+    CHECK(Contains(ErrorOf(json), expected));
+  }
+}
+
+TEST_CASE("what is no configuration is refused") {
   CHECK(Contains(ConfigErrorOf([] { LoadHfConfig("no/such/config.json"); }), "no/such/config.json"));
   for (const char* text : {"", "{", "[]", "5", "{\"model_type\": 5}", "{\"a\": 1e999}", "\xff\xfe", "{}"}) {
     INFO(text);

@@ -1,5 +1,7 @@
 #include "src/config/parameters.h"
 
+#include <cmath>
+
 #include "src/config/reader.h"
 #include "tests/catch.h"
 
@@ -106,6 +108,19 @@ TEST_CASE("dense models and models too large to count") {
   m.n_routed_experts = 1 << 16;
   m.num_hidden_layers = 1 << 14;
   CHECK_FALSE(ParametersAreCountable(m));
+}
+
+TEST_CASE("published models: total and active parameters of their configurations") {
+  const std::tuple<const char*, double, double> models[] = {{"deepseek_v2_lite_16b", 15.706e9, 2.661e9},
+                                                            {"moonlight_16b_a3b", 15.960e9, 2.915e9},
+                                                            {"qwen3_30b_a3b", 30.532e9, 3.353e9},
+                                                            {"mixtral_8x7b", 46.703e9, 12.880e9}};
+  for (const auto& [name, total, active] : models) {
+    INFO(name);
+    const ParameterCounts c = CountParameters(LoadConfig(std::string("configs/") + name + ".yaml", {}).config.model);
+    CHECK(std::abs(static_cast<double>(c.total()) - total) < 0.5e6);
+    CHECK(std::abs(static_cast<double>(c.active()) - active) < 0.5e6);
+  }
 }
 
 TEST_CASE("the tiny configuration is tiny") {

@@ -55,6 +55,18 @@ TEST_CASE("fields with several forms") {
                        "  attention_bias: false\n  moe_layer_freq: 1\n")) == "");
 }
 
+TEST_CASE("what a family fixes is the default, and can be said otherwise") {
+  const auto model = [](const std::vector<std::string>& overrides) {
+    return ParseConfig(kSampleConfig, "c", overrides).config.model;
+  };
+  const std::vector<std::string> v2 = {"model.model_type=deepseek_v2", "model.n_group=1", "model.topk_group=1"};
+  CHECK(model(v2).scoring_func == "softmax");
+  CHECK(model(v2).topk_method == "greedy");
+  CHECK(model(v2).norm_topk_prob);  // the sample says true
+  CHECK(model({v2[0], "model.topk_method=group_limited_greedy"}).topk_method == "group_limited_greedy");
+  CHECK(model({"model.scoring_func=softmax"}).topk_method == "noaux_tc");
+}
+
 TEST_CASE("each kind of error names its place and its remedy") {
   const std::tuple<const char*, const char*, const char*> cases[] = {
       {"beta1: 0.9", "lr: 1", "c.yaml:28:3: optimizer.lr: unknown key; did you mean schedule.learning_rate?"},

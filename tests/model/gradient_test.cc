@@ -89,7 +89,7 @@ TEST_CASE("gradients without low-rank queries, YaRN, groups, normalisation or sh
 
 TEST_CASE("gradients of a model without experts") {
   ModelConfig c = TinyConfig();
-  c.n_routed_experts = 0;
+  c.n_routed_experts = c.num_experts_per_tok = c.n_shared_experts = 0;
   c.num_hidden_layers = 2;
   Run(c, 4);
 }
@@ -102,6 +102,16 @@ TEST_CASE("gradients with one expert per token and with all of them") {
   c.num_experts_per_tok = c.n_routed_experts;
   c.topk_group = c.n_group;
   Run(c, 4);
+}
+
+TEST_CASE("gradients of the other families") {
+  ModelConfig c = TinyConfig();
+  c.model_type = "deepseek_v2";
+  FamilyDefaults(c);
+  c.topk_method = "group_limited_greedy";
+  Run(c, 4);
+  Run(TinyGqaConfig("qwen3_moe"), 6);
+  Run(TinyGqaConfig("mixtral"), 6);
 }
 
 TEST_CASE("an expert without a token, and one with all of them") {

@@ -211,10 +211,10 @@ TEST_CASE("what the model does not compute is refused by name") {
   const auto has = [](const std::string& text, const char* part) {
     return text.find(part) != std::string::npos;
   };
-  CHECK(has(message([](ModelConfig& c) { c.num_nextn_predict_layers = 1; }), "num_nextn_predict_layers"));
-  CHECK(has(message([](ModelConfig& c) { c.scoring_func = "softmax"; }), "softmax"));
-  CHECK(has(message([](ModelConfig& c) { c.topk_method = "greedy"; }), "greedy"));
-  CHECK(has(message([](ModelConfig& c) { c.model_type = "mixtral"; }), "mixtral"));
+  CHECK(has(message([](ModelConfig& c) { c.num_nextn_predict_layers = -1; }), "num_nextn_predict_layers"));
+  CHECK(has(message([](ModelConfig& c) { c.scoring_func = "tanh"; }), "tanh"));
+  CHECK(has(message([](ModelConfig& c) { c.topk_method = "dice"; }), "dice"));
+  CHECK(has(message([](ModelConfig& c) { c.model_type = "llama"; }), "llama"));
   CHECK(has(message([](ModelConfig& c) { c.n_group = 4; }), "n_group"));
   CHECK(has(message([](ModelConfig& c) { c.num_experts_per_tok = 5; }), "num_experts_per_tok"));
   CHECK(has(message([](ModelConfig& c) { c.qk_rope_head_dim = 3; }), "qk_rope_head_dim"));

@@ -41,6 +41,24 @@ inline ModelConfig TinyConfig() {
   return c;
 }
 
+// Grouped-query attention (4 heads on 2), softmax router, no dense layer.
+inline ModelConfig TinyGqaConfig(const char* family) {
+  ModelConfig c;
+  c.model_type = family;
+  FamilyDefaults(c);
+  c.vocab_size = 17;
+  c.hidden_size = 10;
+  c.num_hidden_layers = 2;
+  c.initializer_range = 0.3;
+  c.num_attention_heads = 4;
+  c.num_key_value_heads = 2;
+  c.head_dim = 6;
+  c.n_routed_experts = 6;
+  c.num_experts_per_tok = 2;
+  c.moe_intermediate_size = 4;
+  return c;
+}
+
 constexpr ComputeTypes kDouble{DType::kF64, DType::kF64};
 constexpr ComputeTypes kFloat{DType::kF32, DType::kF32};
 

@@ -150,7 +150,7 @@ TEST_CASE("router bias: signs in integers, counts far beyond 2^32, nothing on a 
       // Mean 2^50: one token more or less decides, which a float or double mean of counts this large may not see.
       const int64_t values[] = {big + 1, big - 1, big, big};
       std::memcpy(counts.data(), values, sizeof(values));
-      RouterBiasUpdate(cpu.stream(), counts, MakeBytes(cpu, s), bias);
+      RouterBiasUpdate(cpu.stream(), {.counts = counts, .state = MakeBytes(cpu, s), .bias = bias});
       CHECK(ValuesOf(bias) == (verdict == 0 ? std::vector<double>{0.875, 2.125, 3, 4} : std::vector<double>{1, 2, 3, 4}));
       CHECK(ValuesOf(counts) == std::vector<double>{0, 0, 0, 0});
     }
@@ -158,7 +158,7 @@ TEST_CASE("router bias: signs in integers, counts far beyond 2^32, nothing on a 
   StepState s;
   s.bias_speed = 1;
   const Tensor counts = cpu.Make(DType::kI64, {2}, {8, 0}), bias = cpu.Make(DType::kF32, {2});
-  RouterBiasUpdate(cpu.stream(), counts, MakeBytes(cpu, s), bias);
+  RouterBiasUpdate(cpu.stream(), {.counts = counts, .state = MakeBytes(cpu, s), .bias = bias});
   CHECK(ValuesOf(bias) == std::vector<double>{-1, 1});
 }
 

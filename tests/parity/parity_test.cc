@@ -72,6 +72,20 @@ TEST_CASE("parity with the DeepSeek-V3 case, both styles of configuration") {
   }
 }
 
+TEST_CASE("parity with the other families, both styles of configuration") {
+  for (const char* family : {"deepseek_v2_lite", "qwen3_moe", "mixtral"}) {
+    for (const char* config : {"config.json", "config.v5.json"}) {
+      INFO(family << " " << config);
+      const TempDir dir;
+      CopyCase(kGolden + family, config, dir.path());
+      const std::string out = dir / "ours.safetensors";
+      CHECK(Run(dir.path(), out) == 0);
+      const SafetensorsFile ours(out), weights(dir / "model.safetensors");
+      for (const std::string& name : weights.names()) CHECK(ours.Has("grad." + name));
+    }
+  }
+}
+
 TEST_CASE("parity in double, where only the reference rounds") {
   const TempDir dir;
   CHECK(Run(kGolden + "deepseek_v3", dir / "ours.safetensors", "fp64") == 0);

@@ -10,12 +10,15 @@ Router::Router(ParameterList& list, const std::string& prefix, const ModelConfig
             .top_k = c.num_experts_per_tok,
             .num_groups = c.n_group,
             .topk_groups = c.topk_group,
-            .score = RouterScore::kSigmoid,
+            .score = c.scoring_func == "softmax" ? RouterScore::kSoftmax : RouterScore::kSigmoid,
+            .group_score = c.topk_method == "noaux_tc" ? GroupScore::kTop2Sum : GroupScore::kMax,
             .normalise = c.norm_topk_prob,
             .scaling = c.routed_scaling_factor},
       w_(list.Add(prefix + ".weight", {c.n_routed_experts, c.hidden_size}, DecayClass::kMatrix,
                   InitKind::kNormal, c.initializer_range)),
-      bias_(list.AddBuffer(prefix + ".e_score_correction_bias", {c.n_routed_experts}, accum)) {
+      bias_(c.HasRouterBias()
+                ? list.AddBuffer(prefix + ".e_score_correction_bias", {c.n_routed_experts}, accum)
+                : nullptr) {
   w_->value_in_accum = true;
 }
 
@@ -39,7 +42,7 @@ void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor
   Gemm(ctx.stream, {.a = InAccum(ctx, x), .b = w_->value, .d = logits, .trans_b = true});
   RouterForward(ctx.stream, spec_,
                 {.logits = logits,
-                 .bias = bias_->value,
+                 .bias = bias_ != nullptr ? bias_->value : Tensor(),
                  .forced_idx = forced_idx,
                  .scores = saved.scores,
                  .idx = saved.idx,

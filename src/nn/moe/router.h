@@ -24,7 +24,7 @@ struct RouterSaved {
 
 class Router {
  public:
-  // Parameter `prefix`.weight [E, D], buffer `prefix`.e_score_correction_bias [E].
+  // Parameter `prefix`.weight [E, D]; buffer `prefix`.e_score_correction_bias [E] where topk_method has a bias.
   Router(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum);
 
   // counts: int64 [E], += the load of this micro-batch (training only). forced_idx: undefined, or the experts
@@ -35,14 +35,14 @@ class Router {
                      RouterSaved& saved) const;
   void BackwardWeight(Context& ctx, MicroBatch& mb, const RouterSaved& saved) const;
 
-  Buffer* bias() const { return bias_; }
+  Buffer* bias() const { return bias_; }  // null: none
 
  private:
   Tensor InAccum(Context& ctx, const Tensor& x) const;
 
   RouterSpec spec_;
   Parameter* w_;  // [E, D], accumulator type
-  Buffer* bias_;  // [E], accumulator type
+  Buffer* bias_;  // [E], accumulator type; null: none
 };
 
 }  // namespace yardmaster

@@ -66,15 +66,17 @@ void FinishStep(int64_t tokens_of_step, const Tensor& state) {
   Store(s, state);
 }
 
-void RouterBiasUpdate(const Tensor& counts, const Tensor& state, const Tensor& bias) {
-  const StepState s = Load<StepState>(state);
-  const int64_t E = counts.dim(0);
-  int64_t* count = counts.as<int64_t>();
-  if (s.verdict == static_cast<int32_t>(StepVerdict::kOk)) {
+void RouterBiasUpdate(const RouterBiasUpdateArgs& g) {
+  const StepState s = Load<StepState>(g.state);
+  const int64_t E = g.counts.dim(0);
+  int64_t* count = g.counts.as<int64_t>();
+  const bool good = s.verdict == static_cast<int32_t>(StepVerdict::kOk);
+  if (good && g.previous.defined()) std::copy_n(count, E, g.previous.as<int64_t>());
+  if (good && g.bias.defined()) {
     int64_t total = 0;
     for (int64_t e = 0; e < E; ++e) total += count[e];
-    DispatchFloat(bias.dtype(), [&]<class T>() {
-      T* b = bias.as<T>();
+    DispatchFloat(g.bias.dtype(), [&]<class T>() {
+      T* b = g.bias.as<T>();
       for (int64_t e = 0; e < E; ++e) {
         const int64_t missing = total - E * count[e];
         const int sign = (missing > 0) - (missing < 0);

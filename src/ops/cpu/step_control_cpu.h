@@ -11,6 +11,6 @@ inline constexpr int64_t kNormChunkRows = 128;
 void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials);
 void JudgeStep(const JudgeStepArgs& args);
 void FinishStep(int64_t tokens_of_step, const Tensor& state);
-void RouterBiasUpdate(const Tensor& counts, const Tensor& state, const Tensor& bias);
+void RouterBiasUpdate(const RouterBiasUpdateArgs& args);
 
 }  // namespace yardmaster::cpu

@@ -1,0 +1,35 @@
+#include "src/ops/gqa_rope.h"
+
+#include "src/ops/cpu/gqa_rope_cpu.h"
+#include "src/ops/op_args.h"
+
+namespace yardmaster {
+namespace {
+
+void Run(const Stream& stream, const char* op, const GqaRopeArgs& g, bool backward) {
+  const OpArgs check(stream, op);
+  check.Rank("q", g.q, 3);
+  check.Rank("k", g.k, 3);
+  check.Rank("table", g.table, 3);
+  const DType type = check.ComputeType("q", g.q);
+  const int64_t n_T = g.q.dim(0), Q = g.q.dim(2);
+  YM_CHECK(Q % 2 == 0, op, ": heads of ", Q);
+  check.Contiguous("q", g.q, type, g.q.shape());
+  check.Contiguous("k", g.k, type, {n_T, g.k.dim(1), Q});
+  check.Contiguous("positions", g.positions, DType::kI32, {n_T});
+  check.Contiguous("table", g.table, type, {g.table.dim(0), Q / 2, 2});
+  if (stream.dry() || n_T == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::GqaRope(stream, g, backward);
+  check.NoImplementation();
+}
+
+}  // namespace
+
+void GqaRopeForward(const Stream& stream, const GqaRopeArgs& args) {
+  Run(stream, "GqaRopeForward", args, /*backward=*/false);
+}
+void GqaRopeBackward(const Stream& stream, const GqaRopeArgs& gradients) {
+  Run(stream, "GqaRopeBackward", gradients, /*backward=*/true);
+}
+
+}  // namespace yardmaster
