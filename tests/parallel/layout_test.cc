@@ -80,6 +80,34 @@ TEST_CASE("in float, losses agree; the same layout twice and ZeRO on and off are
   }
 }
 
+// Not in CI: scripts/test.sh --all runs it.
+TEST_CASE("eight ranks, every layout and mode, with and without ample windows", "[.grid]") {
+  ManyRanks runs;
+  const auto settings = [](std::vector<std::string> more) {
+    return With(Settings("fp64"), With({"train.global_batch_size=8", "train.steps=12"}, more));
+  };
+  REQUIRE(runs.Train(1, "alone", settings({})).code == 0);
+  const auto first_alone = runs.Tensors("alone", 1), last_alone = runs.Tensors("alone", 12);
+  for (const char* ep : {"1", "2", "4", "8"}) {
+    for (const char* zero : {"0", "1"}) {
+      for (const char* mode : {"expanded", "deduplicated"}) {
+        for (const char* factor : {"-1", "1"}) {
+          if (std::string(ep) == "1" && (std::string(factor) == "1" || std::string(mode) == "deduplicated")) continue;
+          const std::string name = StrCat("ep", ep, "_zero", zero, "_", mode, "_", factor);
+          INFO(name);
+          const RunResult result =
+              runs.Train(8, name, settings({StrCat("parallel.ep=", ep), StrCat("parallel.zero=", zero), StrCat("ep.mode=", mode),
+                                            StrCat("ep.ragged_buffer_factor=", factor), "ep.overflow_check_every_n_steps=5"}));
+          INFO(result.output);
+          REQUIRE(result.code == 0);
+          CHECK(LargestDifference(runs.Tensors(name, 1), first_alone, "adamw.m/") < 1e-10);
+          CHECK(LargestDifference(runs.Tensors(name, 12), last_alone, "model.") < 1e-8);
+        }
+      }
+    }
+  }
+}
+
 TEST_CASE("ep: auto is said at the start") {
   ManyRanks runs;
   const RunResult two = runs.Train(2, "two", {"train.steps=1", "parallel.ep=auto"});
