@@ -4,6 +4,11 @@ set -euo pipefail
 # shellcheck source=scripts/lib.sh
 source "$(dirname "$0")/lib.sh"
 
+# Set by the functions below: tests left out, Bazel's exit code, where it writes its events.
+skipped=0
+bazel_status=0
+events=
+
 usage() {
   cat <<END
 usage: scripts/test.sh [--all] [TARGET...]
@@ -34,32 +39,32 @@ skipped_by() {
     "attr(tags, '\\b$tag\\b', tests(set($*)))" 2>/dev/null)
 }
 
-# run_tests FILTER TARGET...: sets `status` to Bazel's exit code.
+# run_tests FILTER TARGET...: sets `bazel_status` to Bazel's exit code.
 # shellcheck disable=SC2317 # called through stage
 run_tests() {
   local filter=$1
   shift
-  status=0
+  bazel_status=0
   # One target that does not build must not hide what the others say.
   "$BAZEL" test --keep_going --curses=no --noshow_progress --test_summary=short \
-    --build_event_json_file="$events" --test_tag_filters="$filter" -- "$@" || status=$?
+    --build_event_json_file="$events" --test_tag_filters="$filter" -- "$@" || bazel_status=$?
 }
 
 # Sums up, after what Bazel's exit code says of the build: 0 fine, 3 tests failed, else not built.
 finish() {
   local counts code=0
   counts=$(scripts/count_tests.sh "$events" "$skipped") || code=1
-  if ((status == 0 || status == 3)); then
+  if ((bazel_status == 0 || bazel_status == 3)); then
     say "$counts"
-    exit $((status || code))
+    exit $((bazel_status != 0 || code))
   fi
-  if ((status == 4)); then
+  if ((bazel_status == 4)); then
     say "$counts" # no tests in TARGET
     exit 1
   fi
   # What was not built is one failure more; the count of it would need Bazel to know its tests.
   say "$(sed '$d' <<<"$counts")"
-  say "FAILED: the build ($BAZEL test, exit code $status); its messages are above"
+  say "FAILED: the build ($BAZEL test, exit code $bazel_status); its messages are above"
   tail -n 1 <<<"$counts" | awk '{
     if ($3 == 1 && $1 == 0) $3 = 0
     $3 = $3 + 1
@@ -69,7 +74,7 @@ finish() {
 }
 
 main() {
-  local all=0 targets=() skipped=0 status=0 filter="" events
+  local all=0 targets=() filter=""
   while (($#)); do
     case $1 in
       --all) all=1 ;;
