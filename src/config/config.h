@@ -15,48 +15,49 @@
 namespace yardmaster {
 
 struct RunConfig {
-  std::string dir;                     // everything this run writes lies here
+  std::string dir;  // everything this run writes lies here
   int64_t seed = 1;
 
   bool operator==(const RunConfig&) const = default;
 };
 
 struct RuntimeConfig {
-  std::string device = "auto";         // auto | cpu | cuda
-  int64_t threads = 0;                 // of the cpu device; 0: cores / ranks on this machine
+  std::string device = "auto";  // auto | cpu | cuda
+  int64_t threads = 0;          // of the cpu device; 0: cores / ranks on this machine
   bool deterministic = true;
-  double timeout_seconds = 600;        // of every wait for other ranks
+  double timeout_seconds = 600;  // of every wait for other ranks
 
   bool operator==(const RuntimeConfig&) const = default;
 };
 
 struct TrainConfig {
-  int64_t steps = 0;                   // last step of the run; schedules do not depend on it
-  int64_t stop_at_step = 0;            // ends this launch early, resumable, schedules untouched; 0: none
-  int64_t sequence_length = 0;         // S
-  int64_t micro_batch_size = 1;        // sequences a rank computes at once
-  Schedule global_batch_size;          // sequences in a step; each value a multiple of micro_batch_size * dp
-  int64_t eval_every_steps = 0;        // 0: only at the end
-  int64_t eval_sequences = 0;          // of the held-out part, from its beginning; 0: all of it
-  int64_t max_skipped_steps = 10;      // non-finite steps in a row that are skipped; one more ends the run
-  int64_t replica_check_every_steps = 0;  // compares what several ranks hold copies of; 0: never
+  int64_t steps = 0;               // last step of the run; schedules do not depend on it
+  int64_t stop_at_step = 0;        // ends this launch early, resumable, schedules untouched; 0: none
+  int64_t sequence_length = 0;     // S
+  int64_t micro_batch_size = 1;    // sequences a rank computes at once
+  Schedule global_batch_size;      // sequences in a step; each value a multiple of micro_batch_size * dp
+  int64_t eval_every_steps = 0;    // 0: only at the end
+  int64_t eval_sequences = 0;      // of the held-out part, from its beginning; 0: all of it
+  int64_t max_skipped_steps = 10;  // non-finite steps in a row that are skipped; one more ends the run
+  int64_t replica_check_every_steps = 0;             // compares what several ranks hold copies of; 0: never
   Schedule mtp_loss_weight = Schedule::Constant(0);  // lambda of the multi-token prediction loss, by tokens
 
   bool operator==(const TrainConfig&) const = default;
 };
 
 struct ParallelConfig {
-  int64_t ep = 1;                      // kAuto (0): the largest divisor of dp up to 2
+  int64_t ep = 1;  // kAuto (0): the largest divisor of dp up to 2
   int64_t pp = 1;
-  int64_t zero = 1;                    // optimizer state 0: replicated, 1: sharded over data-parallel ranks
+  int64_t zero = 1;  // optimizer state 0: replicated, 1: sharded over data-parallel ranks
 
   bool operator==(const ParallelConfig&) const = default;
 };
 
 struct EpConfig {
-  // expanded: a row crosses for each (token, expert); deduplicated: for each (token, rank), replicated on arrival.
+  // expanded: a row crosses for each (token, expert); deduplicated: for each (token, rank), replicated on
+  // arrival.
   std::string mode = "expanded";
-  double ragged_buffer_factor = -1;    // window rows as a multiple of the balanced load; -1: worst case
+  double ragged_buffer_factor = -1;          // window rows as a multiple of the balanced load; -1: worst case
   int64_t overflow_check_every_n_steps = 1;  // how often the host looks whether a window was too small
 
   bool operator==(const EpConfig&) const = default;
@@ -71,7 +72,7 @@ struct MoeConfig {
 };
 
 struct PrecisionConfig {
-  std::string compute = "fp32";        // fp32 | fp64 on cpu; bf16 | fp8 are for cuda
+  std::string compute = "fp32";  // fp32 | fp64 on cpu; bf16 | fp8 are for cuda
 
   bool operator==(const PrecisionConfig&) const = default;
 };
@@ -80,10 +81,10 @@ struct OptimizerConfig {
   std::string type = "adamw";
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8;
   double weight_decay = 0.1;
-  bool decay_norms = false;            // per-group switch: norm weights
-  bool decay_embedding = true;         // embedding and head
-  double clip_grad_norm = 1.0;         // 0: no clipping
-  std::string moments = "fp32";        // fp32 | bf16
+  bool decay_norms = false;      // per-group switch: norm weights
+  bool decay_embedding = true;   // embedding and head
+  double clip_grad_norm = 1.0;   // 0: no clipping
+  std::string moments = "fp32";  // fp32 | bf16
 
   bool operator==(const OptimizerConfig&) const = default;
 };
@@ -95,26 +96,26 @@ struct ScheduleConfig {
 };
 
 struct DataConfig {
-  std::string train;                   // path prefix of .bin/.idx
-  std::string validation;              // path prefix; empty: no evaluation
+  std::string train;       // path prefix of .bin/.idx
+  std::string validation;  // path prefix; empty: no evaluation
   bool shuffle = true;
-  int64_t seed = 0;                    // of the shuffle
+  int64_t seed = 0;  // of the shuffle
 
   bool operator==(const DataConfig&) const = default;
 };
 
 struct CheckpointConfig {
-  int64_t every_steps = 0;             // 0: only at the end and on request
+  int64_t every_steps = 0;  // 0: only at the end and on request
   int64_t keep_latest = 2;
-  std::string resume = "auto";         // auto | never | a step number
-  std::string verify = "full";         // full | sizes
+  std::string resume = "auto";  // auto | never | a step number
+  std::string verify = "full";  // full | sizes
   bool save_at_end = true;
 
   bool operator==(const CheckpointConfig&) const = default;
 };
 
 struct LoggingConfig {
-  int64_t every_steps = 1;             // console lines; metrics.jsonl always gets every step
+  int64_t every_steps = 1;  // console lines; metrics.jsonl always gets every step
   std::string color = "auto";
 
   bool operator==(const LoggingConfig&) const = default;

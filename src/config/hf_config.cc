@@ -155,7 +155,8 @@ class HfReader {
     if (m.model_type == "deepseek_v2") {
       m.topk_method = Text(root_, "topk_method", "greedy");
       if (m.topk_method != "greedy" && m.topk_method != "group_limited_greedy")
-        Fail("topk_method", StrCat("only greedy and group_limited_greedy are supported, found ", m.topk_method));
+        Fail("topk_method",
+             StrCat("only greedy and group_limited_greedy are supported, found ", m.topk_method));
       if (m.topk_method == "greedy") m.n_group = m.topk_group = 1;  // not looked at by greedy
     }
   }

@@ -164,7 +164,8 @@ class Reader {
       if (value != nullptr) {
         loaded_.places.places[path] = value->value.place;
         ReadField(field, path, *value);
-        if (path == "model.model_type") FamilyDefaults(loaded_.config.model);  // the first field of its section
+        if (path == "model.model_type")
+          FamilyDefaults(loaded_.config.model);  // the first field of its section
       } else if (field.required) {
         issues_.Add(loaded_.places.Of(section.path), path, StrCat("missing: ", field.doc));
         loaded_.places.bad.insert(path);

@@ -83,7 +83,8 @@ Section ModelSection() {
       "The model, with the field names of DeepSeek-V3's `config.json`. Letters: D hidden width, H "
       "heads, E experts, K experts per token, F expert width.",
       [](Config& c) -> M& { return c.model; });
-  s.Add("model_type", &M::model_type, "model family").OneOf({"deepseek_v3", "deepseek_v2", "qwen3_moe", "mixtral"});
+  s.Add("model_type", &M::model_type, "model family")
+      .OneOf({"deepseek_v3", "deepseek_v2", "qwen3_moe", "mixtral"});
   s.Add("vocab_size", &M::vocab_size, "vocabulary").Required().AtLeast(2).AtMost(kMaxInt32);
   s.Add("hidden_size", &M::hidden_size, "hidden width D").Required().AtLeast(1).AtMost(kMaxWidth);
   s.Add("num_hidden_layers", &M::num_hidden_layers, "decoder layers")
@@ -106,7 +107,8 @@ Section ModelSection() {
       .Below(10);
   s.Add("num_attention_heads", &M::num_attention_heads, "heads H").Required().AtLeast(1).AtMost(kMaxExperts);
   s.Add("num_key_value_heads", &M::num_key_value_heads,
-        "key and value heads of grouped-query attention (qwen3_moe, mixtral), each for as many query heads; 0: heads H")
+        "key and value heads of grouped-query attention (qwen3_moe, mixtral), each for as many query heads; "
+        "0: heads H")
       .AtLeast(0)
       .AtMost(kMaxExperts);
   s.Add("head_dim", &M::head_dim, "width of a head of grouped-query attention, even; 0: D / H")
@@ -118,7 +120,8 @@ Section ModelSection() {
       .AtMost(kMaxWidth)
       .NullIsZero();
   s.Add("kv_lora_rank", &M::kv_lora_rank,
-        "rank of the key and value projection; this and the next three are required by deepseek_v3 and deepseek_v2")
+        "rank of the key and value projection; this and the next three are required by deepseek_v3 and "
+        "deepseek_v2")
       .AtLeast(0)
       .AtMost(kMaxWidth);
   s.Add("qk_nope_head_dim", &M::qk_nope_head_dim, "query and key width of a head without position")
@@ -150,17 +153,22 @@ Section ModelSection() {
   s.Add("scoring_func", &M::scoring_func, "router scores; softmax unless model_type is deepseek_v3")
       .OneOf({"sigmoid", "softmax"});
   s.Add("topk_method", &M::topk_method,
-        "choice of experts. noaux_tc: a bias for selection only, a group's score is the sum of its two largest; greedy: "
-        "neither bias nor groups; group_limited_greedy: no bias, a group's score is its largest. greedy unless model_type "
+        "choice of experts. noaux_tc: a bias for selection only, a group's score is the sum of its two "
+        "largest; greedy: "
+        "neither bias nor groups; group_limited_greedy: no bias, a group's score is its largest. greedy "
+        "unless model_type "
         "is deepseek_v3")
       .OneOf({"noaux_tc", "greedy", "group_limited_greedy"});
-  s.Add("norm_topk_prob", &M::norm_topk_prob, "the weights of the chosen experts are normalised to sum 1; false by default if model_type is deepseek_v2");
+  s.Add("norm_topk_prob", &M::norm_topk_prob,
+        "the weights of the chosen experts are normalised to sum 1; false by default if model_type is "
+        "deepseek_v2");
   s.Add("routed_scaling_factor", &M::routed_scaling_factor, "factor of the routed experts' weights").Above(0);
   s.Add("num_nextn_predict_layers", &M::num_nextn_predict_layers, "multi-token prediction modules")
       .AtLeast(0)
       .AtMost(16);
   s.Add("mtp_input", &M::mtp_input,
-        "what a multi-token prediction module gets from below: the state after the last norm (Megatron-Core, inference "
+        "what a multi-token prediction module gets from below: the state after the last norm (Megatron-Core, "
+        "inference "
         "engines) or before it (torchtitan)")
       .OneOf({"post_norm", "pre_norm"});
   s.Only("hidden_act", "silu", "activation of the MLPs");
@@ -247,7 +255,8 @@ Section ParallelSection() {
   SectionBuilder<P> s("parallel", "Layout of the ranks: world = dp x pp, and ep divides dp.",
                       [](Config& c) -> P& { return c.parallel; });
   s.Add("ep", &P::ep,
-        "ranks that share the experts of a layer; auto: the largest divisor of the data-parallel ranks up to 2")
+        "ranks that share the experts of a layer; auto: the largest divisor of the data-parallel ranks up to "
+        "2")
       .AtLeast(1)
       .AtMost(kMaxExperts)
       .AutoIsZero();
@@ -262,10 +271,12 @@ Section EpSection() {
   SectionBuilder<EpConfig> s("ep", "Dispatch of tokens to experts.",
                              [](Config& c) -> EpConfig& { return c.ep; });
   s.Add("mode", &EpConfig::mode,
-        "expanded: a row crosses for each (token, expert); deduplicated: one for each (token, rank), replicated on arrival")
+        "expanded: a row crosses for each (token, expert); deduplicated: one for each (token, rank), "
+        "replicated on arrival")
       .OneOf({"expanded", "deduplicated"});
   s.Add("ragged_buffer_factor", &EpConfig::ragged_buffer_factor,
-        "rows of a dispatch window as a multiple of the balanced load, above 0; -1: the worst case. A load that does "
+        "rows of a dispatch window as a multiple of the balanced load, above 0; -1: the worst case. A load "
+        "that does "
         "not fit is never dropped: its step is computed again, in rounds")
       .AtLeast(-1);
   s.Add("overflow_check_every_n_steps", &EpConfig::overflow_check_every_n_steps,
@@ -293,7 +304,8 @@ Section MoeSection() {
 Section PrecisionSection() {
   SectionBuilder<PrecisionConfig> s("precision", "Number formats.",
                                     [](Config& c) -> PrecisionConfig& { return c.precision; });
-  s.Add("compute", &PrecisionConfig::compute, "type of weights and activations").OneOf({"fp32", "fp64", "bf16", "fp8"});
+  s.Add("compute", &PrecisionConfig::compute, "type of weights and activations")
+      .OneOf({"fp32", "fp64", "bf16", "fp8"});
   return s.Build();
 }
 
@@ -340,7 +352,9 @@ Section CheckpointSection() {
   s.Add("every_steps", &C::every_steps, "steps between checkpoints; 0: only at the end and on request")
       .AtLeast(0)
       .AtMost(kMaxCount);
-  s.Add("keep_latest", &C::keep_latest, "checkpoints that are kept, at least 2; 0: all").AtLeast(0).AtMost(kMaxCount);
+  s.Add("keep_latest", &C::keep_latest, "checkpoints that are kept, at least 2; 0: all")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
   s.Add("resume", &C::resume, "auto: from the newest good checkpoint; never; or the number of a step")
       .OneOf({"auto", "never"})
       .OrInteger();

@@ -25,7 +25,8 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
                          ": this version has no sequence-wise balance loss"));
   }
   if (config.precision.compute != "fp32" && config.precision.compute != "fp64") {
-    out.push_back(StrCat("precision.compute = ", config.precision.compute, ": this version computes in fp32 or fp64"));
+    out.push_back(
+        StrCat("precision.compute = ", config.precision.compute, ": this version computes in fp32 or fp64"));
   }
   return out;
 }

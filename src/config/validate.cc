@@ -40,24 +40,28 @@ void ValidateAttention(const ModelConfig& m, const std::function<bool(const std:
     if (is_good("qk_rope_head_dim") && m.qk_rope_head_dim % 2 != 0)
       fail("qk_rope_head_dim", StrCat("must be even (pairs are rotated), found ", m.qk_rope_head_dim));
     if (is_good("head_dim") && m.head_dim != 0)
-      fail("head_dim", StrCat(m.model_type, " has latent attention: qk_nope_head_dim, qk_rope_head_dim and v_head_dim"));
-    if (is_good("num_key_value_heads") && is_good("num_attention_heads") && m.key_value_heads() != m.num_attention_heads)
-      fail("num_key_value_heads", StrCat("only ", m.num_attention_heads, " (all heads) for latent attention, found ",
-                                         m.num_key_value_heads));
+      fail("head_dim",
+           StrCat(m.model_type, " has latent attention: qk_nope_head_dim, qk_rope_head_dim and v_head_dim"));
+    if (is_good("num_key_value_heads") && is_good("num_attention_heads") &&
+        m.key_value_heads() != m.num_attention_heads)
+      fail("num_key_value_heads", StrCat("only ", m.num_attention_heads,
+                                         " (all heads) for latent attention, found ", m.num_key_value_heads));
     return;
   }
-  if (is_good("q_lora_rank") && m.q_lora_rank != 0) fail("q_lora_rank", StrCat(m.model_type, " has no latent attention"));
+  if (is_good("q_lora_rank") && m.q_lora_rank != 0)
+    fail("q_lora_rank", StrCat(m.model_type, " has no latent attention"));
   for (const auto& [name, value] : latent) {
     if (is_good(name) && value != 0) fail(name, StrCat(m.model_type, " has no latent attention"));
   }
   if (!is_good("num_attention_heads")) return;
   if (is_good("num_key_value_heads") && m.num_attention_heads % m.key_value_heads() != 0) {
-    fail("num_key_value_heads",
-         StrCat("must divide num_attention_heads (", m.num_attention_heads, "), found ", m.num_key_value_heads));
+    fail("num_key_value_heads", StrCat("must divide num_attention_heads (", m.num_attention_heads,
+                                       "), found ", m.num_key_value_heads));
   }
   if (!is_good("head_dim") || !is_good("hidden_size")) return;
   if (m.head_dim == 0 && m.hidden_size % m.num_attention_heads != 0) {
-    fail("head_dim", StrCat("missing, and ", m.num_attention_heads, " heads do not divide hidden_size (", m.hidden_size, ")"));
+    fail("head_dim", StrCat("missing, and ", m.num_attention_heads, " heads do not divide hidden_size (",
+                            m.hidden_size, ")"));
   } else if (m.qk_head_dim() % 2 != 0) {
     fail("head_dim", StrCat("must be even (pairs are rotated), found ", m.qk_head_dim()));
   }
@@ -97,8 +101,9 @@ void ValidateModel(const ModelConfig& m, const std::function<bool(const std::str
     return;
   }
   if (good({"moe_intermediate_size"}) && m.moe_intermediate_size == 0) {
-    fail("moe_intermediate_size", StrCat("must be at least 1 where there are routed experts",
-                                         m.model_type == "mixtral" ? " (Mixtral's config.json calls it intermediate_size)" : ""));
+    fail("moe_intermediate_size",
+         StrCat("must be at least 1 where there are routed experts",
+                m.model_type == "mixtral" ? " (Mixtral's config.json calls it intermediate_size)" : ""));
   }
   if (good({"num_experts_per_tok"}) && m.num_experts_per_tok == 0) {
     fail("num_experts_per_tok", "must be at least 1 where there are routed experts");
@@ -110,7 +115,8 @@ void ValidateModel(const ModelConfig& m, const std::function<bool(const std::str
   }
   const int64_t experts_of_group = E / m.n_group;
   if (good({"topk_method"}) && m.topk_method == "greedy" && m.n_group > 1) {
-    fail("n_group", StrCat("topk_method greedy has no groups, found ", m.n_group, "; group_limited_greedy has"));
+    fail("n_group",
+         StrCat("topk_method greedy has no groups, found ", m.n_group, "; group_limited_greedy has"));
   }
   if (good({"topk_method"}) && m.topk_method == "noaux_tc" && m.n_group > 1 && experts_of_group < 2) {
     fail("n_group", StrCat(m.n_group, " groups leave ", experts_of_group,
@@ -190,7 +196,8 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
     fail("ep.ragged_buffer_factor", StrCat("must be -1 or above 0, found ", FormatNumber(factor)));
   }
   if (good({"checkpoint.keep_latest"}) && config.checkpoint.keep_latest == 1) {
-    fail("checkpoint.keep_latest", "must be 0 (all) or at least 2: a damaged checkpoint must not be the only one");
+    fail("checkpoint.keep_latest",
+         "must be 0 (all) or at least 2: a damaged checkpoint must not be the only one");
   }
 }
 

@@ -37,7 +37,9 @@ MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : path_(pat
     if (kept != text) WriteFileAtomically(path, kept);
   }
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-  if (fd_ < 0) throw DataError(StrCat("cannot open for writing: ", std::strerror(errno)), path, "check run.dir and its permissions");
+  if (fd_ < 0)
+    throw DataError(StrCat("cannot open for writing: ", std::strerror(errno)), path,
+                    "check run.dir and its permissions");
 }
 
 MetricsFile::~MetricsFile() {
@@ -51,7 +53,8 @@ void MetricsFile::Append(const std::string& line) {
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const bool full = errno == ENOSPC || errno == EDQUOT;
-      throw Error(full ? ExitCode::kDiskFull : ExitCode::kData, StrCat("cannot write: ", std::strerror(errno)), path_,
+      throw Error(full ? ExitCode::kDiskFull : ExitCode::kData,
+                  StrCat("cannot write: ", std::strerror(errno)), path_,
                   full ? "free some space; the run resumes from its last checkpoint" : "");
     }
     done += static_cast<size_t>(n);

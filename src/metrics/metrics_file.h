@@ -1,7 +1,8 @@
 // File: src/metrics/metrics_file.h
 //
-// run.dir/metrics.jsonl: one object per training step (none missing, none twice) and one per evaluation (`val_loss`, no
-// `loss`). Appended and flushed line by line; on resume it is cut back to the resumed step, so that a step appears once.
+// run.dir/metrics.jsonl: one object per training step (none missing, none twice) and one per evaluation
+// (`val_loss`, no `loss`). Appended and flushed line by line; on resume it is cut back to the resumed step,
+// so that a step appears once.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +17,8 @@ class MetricsFile {
   MetricsFile(const MetricsFile&) = delete;
   MetricsFile& operator=(const MetricsFile&) = delete;
   ~MetricsFile();
-  void Append(const std::string& line);  // ends with a newline; throws Error(kDiskFull) or Error(kData) if it cannot be written
+  void Append(const std::string& line);  // ends with a newline; throws Error(kDiskFull) or Error(kData) if it
+                                         // cannot be written
   const std::string& path() const { return path_; }
 
  private:

@@ -35,19 +35,22 @@ struct InFlight {
 struct MicroBatch {
   int64_t B = 0, S = 0;
   int64_t T() const { return B * S; }
-  Tensor tokens;               // int32 [T]
-  Tensor targets;              // int32 [T], -1: ignored
-  Tensor positions;            // int32 [T], of RoPE
-  Tensor document_start = {};  // int32 [B, S]: index in the sample of the first token of the document; or undefined
-  double grad_scale = 0;       // 1 / valid tokens of the global batch
-  bool training = true;        // false: no gradients, no load counts
-  // A replay of a step whose load did not fit: dispatch in rounds, the host reads the counts (nn/moe/exact_rounds.h).
+  Tensor tokens;     // int32 [T]
+  Tensor targets;    // int32 [T], -1: ignored
+  Tensor positions;  // int32 [T], of RoPE
+  Tensor document_start =
+      {};  // int32 [B, S]: index in the sample of the first token of the document; or undefined
+  double grad_scale = 0;  // 1 / valid tokens of the global batch
+  bool training = true;   // false: no gradients, no load counts
+  // A replay of a step whose load did not fit: dispatch in rounds, the host reads the counts
+  // (nn/moe/exact_rounds.h).
   bool exact = false;
-  Arena* saved = nullptr;      // a stack: forward pushes layer by layer, backward pops
+  Arena* saved = nullptr;  // a stack: forward pushes layer by layer, backward pops
   // What attention is told: undefined when it reaches across documents.
   Tensor DocumentStartUnless(bool across_documents) const {
     if (across_documents) return {};
-    YM_CHECK(document_start.defined(), "documents are kept apart, but the micro-batch does not say where they start");
+    YM_CHECK(document_start.defined(),
+             "documents are kept apart, but the micro-batch does not say where they start");
     return document_start;
   }
 

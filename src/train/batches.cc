@@ -23,10 +23,12 @@ BatchSource::BatchSource(SampleStream stream, int64_t micro_batch_size, int dp_r
 
 void BatchSource::Fill(HostBatch* batch, int64_t row, int64_t sample) {
   const auto at = static_cast<size_t>(row * stream_.seq_len());
-  stream_.Get(sample, &batch->tokens[at], &batch->targets[at], &batch->positions[at], &batch->document_start[at]);
+  stream_.Get(sample, &batch->tokens[at], &batch->targets[at], &batch->positions[at],
+              &batch->document_start[at]);
   // Positions of RoPE count from the beginning of the sample: documents share a sample without masking, as in
   // DeepSeek-V3's pre-training.
-  for (int64_t i = 0; i < stream_.seq_len(); ++i) batch->positions[at + static_cast<size_t>(i)] = static_cast<int32_t>(i);
+  for (int64_t i = 0; i < stream_.seq_len(); ++i)
+    batch->positions[at + static_cast<size_t>(i)] = static_cast<int32_t>(i);
 }
 
 HostBatch BatchSource::Read(int64_t first, int64_t count) {
@@ -46,7 +48,8 @@ HostBatch BatchSource::ReadPadded(int64_t first, int64_t count) {
     if (sample < count) {
       Fill(&batch, i, first + sample);
     } else {
-      for (int64_t t = 0; t < stream_.seq_len(); ++t) batch.positions[static_cast<size_t>(i * stream_.seq_len() + t)] = static_cast<int32_t>(t);
+      for (int64_t t = 0; t < stream_.seq_len(); ++t)
+        batch.positions[static_cast<size_t>(i * stream_.seq_len() + t)] = static_cast<int32_t>(t);
     }
   }
   return batch;

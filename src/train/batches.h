@@ -1,8 +1,8 @@
 // File: src/train/batches.h
 //
-// From the global sample index to the batch of this rank. The global batch of a step is samples [index, index + size) of
-// the stream; data-parallel rank d takes the d-th of dp equal parts. Which samples a step sees never depends on the
-// number of ranks.
+// From the global sample index to the batch of this rank. The global batch of a step is samples [index, index
+// + size) of the stream; data-parallel rank d takes the d-th of dp equal parts. Which samples a step sees
+// never depends on the number of ranks.
 #pragma once
 
 #include <string>
@@ -20,8 +20,8 @@ class BatchSource {
 
   // Training: samples [first, first + count) of the global batch, count divisible by micro_batch_size * dp.
   HostBatch Read(int64_t first, int64_t count);
-  // Evaluation: this rank's share of samples [first, first + count); what is missing to whole micro-batches is filled with samples
-  // whose targets do not count. Every rank gets the same number of micro-batches.
+  // Evaluation: this rank's share of samples [first, first + count); what is missing to whole micro-batches
+  // is filled with samples whose targets do not count. Every rank gets the same number of micro-batches.
   HostBatch ReadPadded(int64_t first, int64_t count);
 
   const SampleStream& stream() const { return stream_; }

@@ -52,11 +52,14 @@ Config WithLaunchSettingsOf(Config saved, const Config& now) {
 }  // namespace
 
 std::vector<std::string> ChangedSettings(const std::string& saved_yaml, const Config& now) {
-  const Config saved = WithLaunchSettingsOf(ParseConfig(saved_yaml, "config.yaml of the checkpoint", {}).config, now);
+  const Config saved =
+      WithLaunchSettingsOf(ParseConfig(saved_yaml, "config.yaml of the checkpoint", {}).config, now);
   std::map<std::string, std::string> before = Flatten(PrintConfig(saved)), after = Flatten(PrintConfig(now));
   std::vector<std::string> out;
   for (const auto& [key, value] : after) {
-    if (before[key] != value) out.push_back(StrCat(key, ": ", before[key].empty() ? "absent" : before[key], " in the checkpoint, ", value, " now"));
+    if (before[key] != value)
+      out.push_back(StrCat(key, ": ", before[key].empty() ? "absent" : before[key], " in the checkpoint, ",
+                           value, " now"));
   }
   for (const auto& [key, value] : before) {
     if (!after.count(key)) out.push_back(StrCat(key, ": ", value, " in the checkpoint, absent now"));

@@ -16,28 +16,34 @@ constexpr char kConfigText[] = "config.yaml", kTrainerText[] = "trainer.json";
 
 std::string CheckpointDir(const std::string& run_dir) { return JoinPath(run_dir, "checkpoints"); }
 
-const std::string& TextOf(const std::map<std::string, std::string>& texts, const char* name, const std::string& path) {
+const std::string& TextOf(const std::map<std::string, std::string>& texts, const char* name,
+                          const std::string& path) {
   const auto it = texts.find(name);
-  if (it == texts.end()) throw CheckpointError(StrCat("the checkpoint has no ", name), path, "it was not written by yardmaster train");
+  if (it == texts.end())
+    throw CheckpointError(StrCat("the checkpoint has no ", name), path,
+                          "it was not written by yardmaster train");
   return it->second;
 }
 
 std::string Skipped(const FoundCheckpoint& found) {
   std::string out;
-  for (const SkippedCheckpoint& s : found.skipped) out += StrCat("\n               passed over ", s.name, ": ", s.reason);
+  for (const SkippedCheckpoint& s : found.skipped)
+    out += StrCat("\n               passed over ", s.name, ": ", s.reason);
   return out;
 }
 
-// Settings and data of the checkpoint against those of this launch. Returns the lines to print when changes are accepted.
-std::string CheckSameRun(const Config& config, const std::string& saved_yaml, const TrainerState& saved, const DatasetFingerprint& data,
-                         const std::string& path, bool accept_changes) {
+// Settings and data of the checkpoint against those of this launch. Returns the lines to print when changes
+// are accepted.
+std::string CheckSameRun(const Config& config, const std::string& saved_yaml, const TrainerState& saved,
+                         const DatasetFingerprint& data, const std::string& path, bool accept_changes) {
   std::string notes;
   const std::vector<std::string> changed = ChangedSettings(saved_yaml, config);
   if (!changed.empty()) {
     const std::string lines = StrJoin(changed, "\n  ");
     if (!accept_changes)
       throw CheckpointError("this launch differs from the run in the checkpoint:\n  " + lines, path,
-                            "set these back, choose another run.dir, start anew with checkpoint.resume=never, or go on with --accept-changes");
+                            "set these back, choose another run.dir, start anew with "
+                            "checkpoint.resume=never, or go on with --accept-changes");
     notes += "\n               accepted changes: " + StrJoin(changed, "; ");
   }
   try {
@@ -51,9 +57,11 @@ std::string CheckSameRun(const Config& config, const std::string& saved_yaml, co
 
 }  // namespace
 
-ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFingerprint& data, bool accept_changes) {
+ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFingerprint& data,
+                         bool accept_changes) {
   const Config& config = engine.config();
-  const FindOptions find{CheckpointDir(config.run.dir), ParseResume(config.checkpoint.resume), config.checkpoint.verify == "full"};
+  const FindOptions find{CheckpointDir(config.run.dir), ParseResume(config.checkpoint.resume),
+                         config.checkpoint.verify == "full"};
   const FoundCheckpoint found = FindCheckpoint(find, agreement);
   ResumeDecision decision;
   if (found.fresh()) {
@@ -62,41 +70,55 @@ ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFing
   }
   const std::map<std::string, std::string> texts = LoadCheckpointText(found.path, agreement);
   std::string notes;
-  AgreeOrThrow(agreement, [&] {
-    if (agreement.rank() != 0) return;
-    const TrainerState saved = TrainerStateFromJson(TextOf(texts, kTrainerText, found.path), found.path);
-    notes = CheckSameRun(config, TextOf(texts, kConfigText, found.path), saved, data, found.path, accept_changes);
-  }, "resuming");
+  AgreeOrThrow(
+      agreement,
+      [&] {
+        if (agreement.rank() != 0) return;
+        const TrainerState saved = TrainerStateFromJson(TextOf(texts, kTrainerText, found.path), found.path);
+        notes = CheckSameRun(config, TextOf(texts, kConfigText, found.path), saved, data, found.path,
+                             accept_changes);
+      },
+      "resuming");
   const LoadReport report = LoadCheckpoint(found.path, engine.LoadedState(), engine.device(), agreement);
   if (!report.unused.empty())
-    throw CheckpointError(StrCat("the checkpoint holds ", report.unused.size(), " tensors that this model does not have, first ", report.unused[0]), found.path);
+    throw CheckpointError(StrCat("the checkpoint holds ", report.unused.size(),
+                                 " tensors that this model does not have, first ", report.unused[0]),
+                          found.path);
   engine.AfterLoad();
   decision.state = TrainerStateFromJson(TextOf(texts, kTrainerText, found.path), found.path);
   if (accept_changes) decision.state->train = data;
   decision.path = found.path;
-  decision.reason = StrCat("  resume       from step ", found.step, ": ", found.reason, Skipped(found), notes);
+  decision.reason =
+      StrCat("  resume       from step ", found.step, ": ", found.reason, Skipped(found), notes);
   return decision;
 }
 
-bool SaveRun(Engine& engine, Agreement& agreement, const TrainerState& state, const std::string& config_yaml, std::string* message) {
+bool SaveRun(Engine& engine, Agreement& agreement, const TrainerState& state, const std::string& config_yaml,
+             std::string* message) {
   CheckpointContents contents;
   contents.step = state.step;
   contents.tensors = engine.SavedState();
   contents.text = {{kConfigText, config_yaml}, {kTrainerText, ToJson(state)}};
   const SaveOptions options{CheckpointDir(engine.config().run.dir), engine.config().checkpoint.keep_latest};
   const SaveResult result = SaveCheckpoint(options, contents, engine.device(), agreement);
-  *message = result.ok ? StrFormat("%13s saved %s, %s, %.1f s", StrCat(state.step, "/", engine.config().train.steps).c_str(), result.path.c_str(),
-                                   HumanBytes(static_cast<double>(result.bytes)).c_str(), result.seconds)
-                       : StrCat("could not save step ", state.step, ": ", result.reason, "\n  training goes on; the last checkpoint stands");
+  *message =
+      result.ok ? StrFormat("%13s saved %s, %s, %.1f s",
+                            StrCat(state.step, "/", engine.config().train.steps).c_str(), result.path.c_str(),
+                            HumanBytes(static_cast<double>(result.bytes)).c_str(), result.seconds)
+                : StrCat("could not save step ", state.step, ": ", result.reason,
+                         "\n  training goes on; the last checkpoint stands");
   for (const std::string& warning : result.warnings) *message += "\n  warning: " + warning;
   return result.ok;
 }
 
 LoadedRun OpenRun(const std::string& run_dir, Agreement& agreement) {
   if (!PathExists(CheckpointDir(run_dir)))
-    throw CheckpointError("there is no checkpoint here", run_dir, "give the run.dir of a run that has saved, such as runs/tiny");
+    throw CheckpointError("there is no checkpoint here", run_dir,
+                          "give the run.dir of a run that has saved, such as runs/tiny");
   const FoundCheckpoint found = FindCheckpoint({CheckpointDir(run_dir), {}, true}, agreement);
-  if (found.fresh()) throw CheckpointError(StrCat("there is no checkpoint here: ", found.reason), run_dir, "give the run.dir of a run that has saved");
+  if (found.fresh())
+    throw CheckpointError(StrCat("there is no checkpoint here: ", found.reason), run_dir,
+                          "give the run.dir of a run that has saved");
   const std::map<std::string, std::string> texts = LoadCheckpointText(found.path, agreement);
   LoadedRun run;
   run.path = found.path;

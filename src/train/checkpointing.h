@@ -1,6 +1,7 @@
 // File: src/train/checkpointing.h
 //
-// The trainer's side of checkpoints: what goes in, the decision to resume, and what of a checkpoint must fit this launch.
+// The trainer's side of checkpoints: what goes in, the decision to resume, and what of a checkpoint must fit
+// this launch.
 #pragma once
 
 #include <optional>
@@ -16,15 +17,19 @@ namespace yardmaster {
 struct ResumeDecision {
   std::optional<TrainerState> state;  // none: a fresh start
   std::string path;                   // of the checkpoint
-  std::string reason;                 // one or more lines for the console: what was chosen and what was skipped, and why
+  std::string reason;  // one or more lines for the console: what was chosen and what was skipped, and why
 };
 
-// Finds the checkpoint that config.checkpoint.resume asks for, checks that it belongs to this run (settings and data;
-// `accept_changes` turns those errors into notes), and loads it into the engine. Collective: all ranks decide alike.
-ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFingerprint& data, bool accept_changes);
+// Finds the checkpoint that config.checkpoint.resume asks for, checks that it belongs to this run (settings
+// and data; `accept_changes` turns those errors into notes), and loads it into the engine. Collective: all
+// ranks decide alike.
+ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFingerprint& data,
+                         bool accept_changes);
 
-// Saves under run.dir/checkpoints. False (with `message`) when it could not be written: training goes on with the last one.
-bool SaveRun(Engine& engine, Agreement& agreement, const TrainerState& state, const std::string& config_yaml, std::string* message);
+// Saves under run.dir/checkpoints. False (with `message`) when it could not be written: training goes on with
+// the last one.
+bool SaveRun(Engine& engine, Agreement& agreement, const TrainerState& state, const std::string& config_yaml,
+             std::string* message);
 
 // Loads the weights of the newest valid checkpoint of a run for evaluation or sampling.
 struct LoadedRun {

@@ -28,8 +28,8 @@ Tensor StateField(const Tensor& state, size_t offset, DType dtype) {
 
 }  // namespace
 
-Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device,
-               const std::vector<ArenaSize>& sizes)
+Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher,
+               Device* device, const std::vector<ArenaSize>& sizes)
     : mode_(mode),
       config_(config),
       groups_(groups),
@@ -52,11 +52,12 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   }
   const TrainConfig& train = config_.train;
   model_ = MakeModel(config_.model, {types_, train.sequence_length}, dispatcher);
-  AllocateParameters(model_->registry().list(), types_, weights_, mode == EngineMode::kTraining ? &gradients_ : nullptr);
+  AllocateParameters(model_->registry().list(), types_, weights_,
+                     mode == EngineMode::kTraining ? &gradients_ : nullptr);
   model_->Allocate(weights_, *device_);
   if (mode == EngineMode::kTraining) {
-    optimizer_ = std::make_unique<Optimizer>(config_.optimizer, config_.parallel.zero, model_->registry(), types_,
-                                             OptimizerGroups{groups.world, groups.dp, groups.edp});
+    optimizer_ = std::make_unique<Optimizer>(config_.optimizer, config_.parallel.zero, model_->registry(),
+                                             types_, OptimizerGroups{groups.world, groups.dp, groups.edp});
     optimizer_->Allocate(optimizer_arena_, stream_);
   }
 
@@ -68,12 +69,14 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   positions_ = step_.Allocate("positions", DType::kI32, batch);
   document_start_ = step_.Allocate("document_start", DType::kI32, batch);
   state_ = step_.Allocate("state", DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
-  learning_rate_ = step_.Allocate("learning_rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+  learning_rate_ =
+      step_.Allocate("learning_rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
   bias_speed_ = step_.Allocate("bias_speed", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
   const auto layers = static_cast<int64_t>(model_->moe_layers().size());
   const int64_t n = config_.ep.overflow_check_every_n_steps;
   kept_state_ = step_.Allocate("kept state", DType::kI64, {n, kStateWords});
-  if (layers) kept_load_ = step_.Allocate("kept load", DType::kI64, {n, layers, config_.model.n_routed_experts});
+  if (layers)
+    kept_load_ = step_.Allocate("kept load", DType::kI64, {n, layers, config_.model.n_routed_experts});
   kept_rows_needed_ = step_.Allocate("kept rows", DType::kI64, {n, 1});
   rows_needed_ = step_.Allocate("rows needed", DType::kI64, {1});
   if (dispatcher_) dispatcher_->set_rows_needed(rows_needed_);
@@ -87,7 +90,8 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   CopyStruct(stream_, bias_speed_, &speed, sizeof(speed));
 }
 
-std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher) {
+std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const Groups& groups,
+                                    Dispatcher* dispatcher) {
   const std::unique_ptr<Device> dry = MakeDryDevice();
   Engine engine(mode, config, groups, dispatcher, dry.get(), {});
   const int64_t micro_batches = engine.max_micro_batches_;

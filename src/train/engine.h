@@ -1,8 +1,9 @@
 // File: src/train/engine.h
 //
-// All device state of one rank and what is done to it: a training step (step.cc, one screen) and the loss of a
-// micro-batch without training. Everything lives in named arenas whose sizes come from running the same code on the
-// dry device first (Plan), so that nothing is allocated in a step and a run that does not fit is refused before step 1.
+// All device state of one rank and what is done to it: a training step (step.cc, one screen) and the loss of
+// a micro-batch without training. Everything lives in named arenas whose sizes come from running the same
+// code on the dry device first (Plan), so that nothing is allocated in a step and a run that does not fit is
+// refused before step 1.
 //
 //   weights    parameters, buffers, RoPE tables
 //   gradients  main gradients
@@ -11,9 +12,10 @@
 //   workspace  scratch
 //   step       batch, step state, schedules, counters
 //
-// The host need not look at a step before it enqueues the next: what each step reports is kept in device memory until
-// TakeReports. Once a dispatch window was too small, this step and all that follow skip themselves (the overflow flag is
-// sticky) until the host has looked; it then runs them again, the first one in exact mode.
+// The host need not look at a step before it enqueues the next: what each step reports is kept in device
+// memory until TakeReports. Once a dispatch window was too small, this step and all that follow skip
+// themselves (the overflow flag is sticky) until the host has looked; it then runs them again, the first one
+// in exact mode.
 #pragma once
 
 #include <functional>
@@ -50,7 +52,7 @@ struct HostBatch {
 struct StepReport {
   StepState state;
   std::vector<std::vector<int64_t>> load;  // [MoE layers][E], of this step, summed over dp
-  int64_t rows_needed = 0;                 // by the fullest dispatch window of all layers, micro-batches and ranks
+  int64_t rows_needed = 0;  // by the fullest dispatch window of all layers, micro-batches and ranks
 };
 
 enum class EngineMode { kTraining, kInference };  // inference: no gradients, no optimizer state
@@ -61,17 +63,19 @@ class Engine {
   Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device,
          const std::vector<ArenaSize>& sizes);
 
-  // The bytes of every arena for training steps and evaluations of this config: the same code on the dry device.
-  static std::vector<ArenaSize> Plan(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher);
+  // The bytes of every arena for training steps and evaluations of this config: the same code on the dry
+  // device.
+  static std::vector<ArenaSize> Plan(EngineMode mode, const Config& config, const Groups& groups,
+                                     Dispatcher* dispatcher);
 
-  void Initialise(uint64_t seed);                       // a fresh run
-  void Stage(const HostBatch& batch);                   // host -> device, before Step or Evaluate
-  // One training step on the staged batch. `global_tokens`: tokens of the step over all ranks. `exact`: dispatch in as
-  // many rounds as the windows need (nn/moe/exact_rounds.h); such a step never overflows. At most
-  // ep.overflow_check_every_n_steps steps between two calls of TakeReports.
+  void Initialise(uint64_t seed);      // a fresh run
+  void Stage(const HostBatch& batch);  // host -> device, before Step or Evaluate
+  // One training step on the staged batch. `global_tokens`: tokens of the step over all ranks. `exact`:
+  // dispatch in as many rounds as the windows need (nn/moe/exact_rounds.h); such a step never overflows. At
+  // most ep.overflow_check_every_n_steps steps between two calls of TakeReports.
   void Step(int64_t micro_batches, int64_t global_tokens, bool exact = false);
-  // Adds the losses of the staged micro-batches to a sum and a count, over all ranks. A load that does not fit is
-  // evaluated again in exact mode at once.
+  // Adds the losses of the staged micro-batches to a sum and a count, over all ranks. A load that does not
+  // fit is evaluated again in exact mode at once.
   void Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, bool zero_routed_experts = false);
   // Logits of the first micro-batch staged, to host memory [T, V] in double.
   std::vector<double> Logits();
@@ -80,9 +84,9 @@ class Engine {
   std::vector<StepReport> TakeReports();
   int64_t exact_evaluations() const { return exact_evaluations_; }  // calls of Evaluate that needed rounds
   void SetCounters(int64_t step, int64_t tokens, int64_t skipped);  // on resume
-  std::vector<StateTensor> SavedState() const;          // what this rank writes
-  std::vector<StateTensor> LoadedState() const;         // what this rank needs back
-  void AfterLoad();                                     // masters were loaded: computes what follows from them
+  std::vector<StateTensor> SavedState() const;                      // what this rank writes
+  std::vector<StateTensor> LoadedState() const;                     // what this rank needs back
+  void AfterLoad();  // masters were loaded: computes what follows from them
   std::vector<ArenaSize> HighWater() const;
   Registry registry() { return model_->registry(); }
   Model& model() { return *model_; }
@@ -91,7 +95,9 @@ class Engine {
   Device& device() { return *device_; }
   const Config& config() const { return config_; }
   int64_t max_micro_batches() const { return max_micro_batches_; }  // of a step, on this rank
-  int64_t micro_batch_tokens() const { return config_.train.micro_batch_size * config_.train.sequence_length; }
+  int64_t micro_batch_tokens() const {
+    return config_.train.micro_batch_size * config_.train.sequence_length;
+  }
 
  private:
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
@@ -114,8 +120,9 @@ class Engine {
   Tensor state_;                                          // U8 [sizeof(StepState)]
   Tensor learning_rate_, bias_speed_;                     // U8 [sizeof(DeviceSchedule)]
   StepAccumulators acc_;
-  Tensor rows_needed_;                                    // int64 [1], of the current step
-  // Of the steps since the last TakeReports, n at most: StepState as int64 [n, .], int64 [n, MoE layers, E], int64 [n, 1].
+  Tensor rows_needed_;  // int64 [1], of the current step
+  // Of the steps since the last TakeReports, n at most: StepState as int64 [n, .], int64 [n, MoE layers, E],
+  // int64 [n, 1].
   Tensor kept_state_, kept_load_, kept_rows_needed_;
   int64_t kept_ = 0;
   int64_t exact_evaluations_ = 0;

@@ -6,7 +6,8 @@
 
 namespace yardmaster {
 
-EvaluationResult Evaluate(Engine& engine, BatchSource& source, int64_t dp_size, const EvaluationOptions& options) {
+EvaluationResult Evaluate(Engine& engine, BatchSource& source, int64_t dp_size,
+                          const EvaluationOptions& options) {
   const double start = NowSeconds();
   const int64_t all = source.stream().samples_per_epoch();
   const int64_t count = options.sequences > 0 ? std::min(options.sequences, all) : all;

@@ -12,12 +12,13 @@ struct EvaluationOptions {
 };
 
 struct EvaluationResult {
-  double loss = 0;      // mean over the counted targets, nats
-  int64_t tokens = 0;   // counted targets
+  double loss = 0;     // mean over the counted targets, nats
+  int64_t tokens = 0;  // counted targets
   double seconds = 0;
 };
 
 // The mean loss over the held-out part, each target once. Collective over dp. Changes no state of the run.
-EvaluationResult Evaluate(Engine& engine, BatchSource& source, int64_t dp_size, const EvaluationOptions& options);
+EvaluationResult Evaluate(Engine& engine, BatchSource& source, int64_t dp_size,
+                          const EvaluationOptions& options);
 
 }  // namespace yardmaster

@@ -25,7 +25,8 @@ Parameter& Find(Engine& engine, const std::string& name) {
 int64_t Number(const std::string& text, const std::string& field) {
   char* end = nullptr;
   const int64_t value = std::strtoll(text.c_str(), &end, 10);
-  if (text.empty() || *end != '\0') throw ConfigError(StrCat("'", text, "' is no number for '", field, "'"), kVariable);
+  if (text.empty() || *end != '\0')
+    throw ConfigError(StrCat("'", text, "' is no number for '", field, "'"), kVariable);
   return value;
 }
 
@@ -46,7 +47,8 @@ StepFault ParseStepFault(const std::string& text) {
   StepFault fault;
   for (const std::string& part : StrSplit(text, ',')) {
     const size_t equals = part.find('=');
-    const std::string key = part.substr(0, equals), value = equals == std::string::npos ? "" : part.substr(equals + 1);
+    const std::string key = part.substr(0, equals),
+                      value = equals == std::string::npos ? "" : part.substr(equals + 1);
     if (key == "kind") {
       fault.kind = value;
     } else if (key == "rank") {
@@ -63,7 +65,8 @@ StepFault ParseStepFault(const std::string& text) {
   }
   static const char* const kKinds[] = {"nan", "flip", "count", "throw", "bug", "stall", "kill"};
   if (std::find(std::begin(kKinds), std::end(kKinds), fault.kind) == std::end(kKinds))
-    throw ConfigError(StrCat("unknown kind '", fault.kind, "'"), kVariable, "nan, flip, count, throw, bug, stall or kill");
+    throw ConfigError(StrCat("unknown kind '", fault.kind, "'"), kVariable,
+                      "nan, flip, count, throw, bug, stall or kill");
   return fault;
 }
 

@@ -49,7 +49,7 @@ class TrainingRun {
   int Run();
 
  private:
-  void Open();           // directory, data, memory, engine, resume
+  void Open();  // directory, data, memory, engine, resume
   void Step();
   void Look();
   void Confirm(const StepReport& report, const PendingStep& run);
@@ -82,28 +82,41 @@ class TrainingRun {
 
 void TrainingRun::Open() {
   const std::vector<std::string> unsupported = UnsupportedFeatures(config_);
-  if (!unsupported.empty()) throw ConfigError("this version cannot run:\n  " + StrJoin(unsupported, "\n  "), options_.loaded.places.file);
+  if (!unsupported.empty())
+    throw ConfigError("this version cannot run:\n  " + StrJoin(unsupported, "\n  "),
+                      options_.loaded.places.file);
   LogInfo(StrCat("Yardmaster ", options_.build));
   LogInfo(StartSummary(config_, runtime_));
   lock_.emplace(config_.run.dir, agreement_);
   if (!lock_->warning().empty()) LogWarning(lock_->warning());
 
   DatasetFingerprint fingerprint;
-  AgreeOrThrow(agreement_, [&] {
-    OpenedData data = OpenData(config_, runtime_.rank() == 0 ? &fingerprint : nullptr);
-    train_.emplace(std::move(data.train), config_.train.micro_batch_size, runtime_.dp_rank(), runtime_.dp_size());
-    if (data.validation) validation_.emplace(std::move(*data.validation), config_.train.micro_batch_size, runtime_.dp_rank(), runtime_.dp_size());
-  }, "opening the data");
-  LogInfo(DescribeData(config_, train_->stream(), validation_ ? &validation_->stream() : nullptr, fingerprint));
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        OpenedData data = OpenData(config_, runtime_.rank() == 0 ? &fingerprint : nullptr);
+        train_.emplace(std::move(data.train), config_.train.micro_batch_size, runtime_.dp_rank(),
+                       runtime_.dp_size());
+        if (data.validation)
+          validation_.emplace(std::move(*data.validation), config_.train.micro_batch_size, runtime_.dp_rank(),
+                              runtime_.dp_size());
+      },
+      "opening the data");
+  LogInfo(
+      DescribeData(config_, train_->stream(), validation_ ? &validation_->stream() : nullptr, fingerprint));
 
   planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher());
   LogInfo(MemoryTable(planned_, {}));
-  AgreeOrThrow(agreement_, [&] {
-    CheckFits(planned_, runtime_.device(), runtime_.ranks_on_machine());
-    engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(), &runtime_.device(), planned_);
-    engine_->Initialise(static_cast<uint64_t>(config_.run.seed));
-    engine_->set_after_backward([this] { faults_.AfterBackward(step_run() + 1, *engine_); });
-  }, "allocating memory");
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        CheckFits(planned_, runtime_.device(), runtime_.ranks_on_machine());
+        engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(),
+                        &runtime_.device(), planned_);
+        engine_->Initialise(static_cast<uint64_t>(config_.run.seed));
+        engine_->set_after_backward([this] { faults_.AfterBackward(step_run() + 1, *engine_); });
+      },
+      "allocating memory");
 
   const ResumeDecision decision = ResumeRun(*engine_, agreement_, fingerprint, options_.accept_changes);
   LogInfo(decision.reason);
@@ -115,29 +128,37 @@ void TrainingRun::Open() {
     state_.train = fingerprint;
   }
   state_.commit = options_.build;
-  AgreeOrThrow(agreement_, [&] {
-    if (runtime_.rank() == 0) metrics_.emplace(JoinPath(config_.run.dir, "metrics.jsonl"), state_.step);
-  }, "opening metrics.jsonl");
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        if (runtime_.rank() == 0) metrics_.emplace(JoinPath(config_.run.dir, "metrics.jsonl"), state_.step);
+      },
+      "opening metrics.jsonl");
 }
 
 void TrainingRun::Step() {
   int64_t sample = state_.sample_index;
   for (const PendingStep& p : pending_) sample += p.batch;
   // The batch ramp goes by the tokens read: unlike the tokens applied, the host knows them before the step.
-  const int64_t batch = EvaluateWholeSchedule(config_.train.global_batch_size, sample * config_.train.sequence_length);
+  const int64_t batch =
+      EvaluateWholeSchedule(config_.train.global_batch_size, sample * config_.train.sequence_length);
   const double start = NowSeconds();
-  AgreeOrThrow(agreement_, [&] {
-    faults_.BeforeBatch(step_run() + 1);
-    engine_->Stage(train_->Read(sample, batch));
-  }, "reading the batch");
-  engine_->Step(batch / (config_.train.micro_batch_size * runtime_.dp_size()), batch * config_.train.sequence_length, replay_);
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        faults_.BeforeBatch(step_run() + 1);
+        engine_->Stage(train_->Read(sample, batch));
+      },
+      "reading the batch");
+  engine_->Step(batch / (config_.train.micro_batch_size * runtime_.dp_size()),
+                batch * config_.train.sequence_length, replay_);
   pending_.push_back({batch, NowSeconds() - start});
   faults_.AfterStep(step_run(), *engine_);
 }
 
-// Reads what the steps since the last look did. Those before the first overflow are confirmed. The others have skipped
-// themselves and are run again with the same data, the first of them in exact mode: all that a step changes, metrics
-// included, is then as if every window had been large enough.
+// Reads what the steps since the last look did. Those before the first overflow are confirmed. The others
+// have skipped themselves and are run again with the same data, the first of them in exact mode: all that a
+// step changes, metrics included, is then as if every window had been large enough.
 void TrainingRun::Look() {
   const std::vector<StepReport> reports = engine_->TakeReports();
   YM_CHECK_EQ(reports.size(), pending_.size());
@@ -162,19 +183,27 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   state_.skipped = report.state.skipped;
   state_.rows_needed = std::max(state_.rows_needed, report.rows_needed);
   const std::string at = StrCat(state_.step, "/", config_.train.steps);
-  const double seconds = run.seconds + lost_seconds_;  // what was in vain counts: tokens/s are those of the run
+  const double seconds =
+      run.seconds + lost_seconds_;  // what was in vain counts: tokens/s are those of the run
   lost_seconds_ = 0;
   if (replay_) {
     state_.replays += 1;
-    if (state_.replays <= kToldReplays || state_.step % config_.logging.every_steps == 0) LogInfo(StrFormat("%13s replayed in rounds: a dispatch window needed %lld rows (ep.ragged_buffer_factor %g has %lld)", at.c_str(),
-                      static_cast<long long>(report.rows_needed), config_.ep.ragged_buffer_factor,
-                      static_cast<long long>(runtime_.dispatcher()->window_rows(engine_->micro_batch_tokens()))));
+    if (state_.replays <= kToldReplays || state_.step % config_.logging.every_steps == 0)
+      LogInfo(StrFormat(
+          "%13s replayed in rounds: a dispatch window needed %lld rows (ep.ragged_buffer_factor %g has %lld)",
+          at.c_str(), static_cast<long long>(report.rows_needed), config_.ep.ragged_buffer_factor,
+          static_cast<long long>(runtime_.dispatcher()->window_rows(engine_->micro_batch_tokens()))));
     replay_ = false;
   }
   const bool steady = announced_;  // the first step warms caches up
   if (steady) step_seconds_ = step_seconds_ == 0 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
   const StepRecord record = MakeRecord(report, {run.batch, seconds});
-  AgreeOrThrow(agreement_, [&] { if (metrics_) metrics_->Append(ToJson(record)); }, "writing metrics.jsonl");
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        if (metrics_) metrics_->Append(ToJson(record));
+      },
+      "writing metrics.jsonl");
   if (!announced_) LogInfo(ConsoleHeader());
   const double left = step_seconds_ * static_cast<double>(config_.train.steps - state_.step);
   if (!announced_ || state_.step % config_.logging.every_steps == 0 || record.verdict != "ok")
@@ -186,9 +215,11 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   if (skipped_in_a_row_ > config_.train.max_skipped_steps)
     throw AgreedError(ExitCode::kInternal,
                       Error(ExitCode::kInternal,
-                            StrCat("a non-finite loss or gradient norm for ", skipped_in_a_row_, skipped_in_a_row_ == 1 ? " step" : " steps in a row",
+                            StrCat("a non-finite loss or gradient norm for ", skipped_in_a_row_,
+                                   skipped_in_a_row_ == 1 ? " step" : " steps in a row",
                                    "; train.max_skipped_steps is ", config_.train.max_skipped_steps),
-                            StrCat("step ", state_.step), "a lower schedule.learning_rate; checkpoints are in " + config_.run.dir)
+                            StrCat("step ", state_.step),
+                            "a lower schedule.learning_rate; checkpoints are in " + config_.run.dir)
                           .what(),
                       0);
 }
@@ -203,7 +234,8 @@ StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& 
   r.learning_rate = report.state.learning_rate;
   r.milliseconds = run.seconds * 1e3;
   r.tokens_per_second = tokens / run.seconds;
-  r.tflops = r.tokens_per_second * CountFlopsPerToken(config_.model, config_.train.sequence_length).total() * 1e-12;
+  r.tflops =
+      r.tokens_per_second * CountFlopsPerToken(config_.model, config_.train.sequence_length).total() * 1e-12;
   r.skipped = state_.skipped;
   r.replays = state_.replays;
   r.batch = run.batch;
@@ -212,23 +244,30 @@ StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& 
     int64_t sum = 0, largest = 0;
     for (int64_t n : load) sum += n, largest = std::max(largest, n);
     r.dropped += static_cast<int64_t>(tokens) * config_.model.num_experts_per_tok - sum;
-    r.load_max_over_mean = std::max(r.load_max_over_mean, static_cast<double>(largest) * static_cast<double>(load.size()) / static_cast<double>(sum));
+    r.load_max_over_mean =
+        std::max(r.load_max_over_mean,
+                 static_cast<double>(largest) * static_cast<double>(load.size()) / static_cast<double>(sum));
   }
   return r;
 }
 
 void TrainingRun::Validate() {
   if (!validation_ || validated_step_ == state_.step) return;
-  const EvaluationResult result = Evaluate(*engine_, *validation_, runtime_.dp_size(), {.sequences = config_.train.eval_sequences});
+  const EvaluationResult result =
+      Evaluate(*engine_, *validation_, runtime_.dp_size(), {.sequences = config_.train.eval_sequences});
   validated_step_ = state_.step;
   validation_loss_ = result.loss;
-  LogInfo(StrFormat("%13s validation loss %.4f over %s tokens, %.1f s", StrCat(state_.step, "/", config_.train.steps).c_str(), result.loss,
+  LogInfo(StrFormat("%13s validation loss %.4f over %s tokens, %.1f s",
+                    StrCat(state_.step, "/", config_.train.steps).c_str(), result.loss,
                     HumanCount(static_cast<double>(result.tokens)).c_str(), result.seconds));
-  AgreeOrThrow(agreement_, [&] {
-    if (metrics_)
-      metrics_->Append(StrCat("{\"step\":", state_.step, ",\"tokens\":", state_.tokens, ",\"val_loss\":", StrFormat("%.17g", result.loss),
-                              ",\"val_tokens\":", result.tokens, "}\n"));
-  }, "writing metrics.jsonl");
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        if (metrics_)
+          metrics_->Append(StrCat("{\"step\":", state_.step, ",\"tokens\":", state_.tokens, ",\"val_loss\":",
+                                  StrFormat("%.17g", result.loss), ",\"val_tokens\":", result.tokens, "}\n"));
+      },
+      "writing metrics.jsonl");
 }
 
 void TrainingRun::Save() {
@@ -253,7 +292,8 @@ SignalFlags TrainingRun::AgreedSignals() {
 
 std::string TrainingRun::Finish(int64_t last_step) {
   const std::string& dir = config_.run.dir;
-  std::string out = StrCat("\n", state_.step >= config_.train.steps ? "Done" : "Stopped", " at step ", state_.step, " of ", config_.train.steps, ".\n");
+  std::string out = StrCat("\n", state_.step >= config_.train.steps ? "Done" : "Stopped", " at step ",
+                           state_.step, " of ", config_.train.steps, ".\n");
   if (validation_ && validated_step_ == state_.step) {
     out += StrFormat("  %-34s %7.4f nats per token\n", "validation loss", validation_loss_);
     out += BarsLine(config_.data.validation, validation_loss_);
@@ -262,18 +302,26 @@ std::string TrainingRun::Finish(int64_t last_step) {
   out += StrCat("  metrics        ", JoinPath(dir, "metrics.jsonl"), "\n");
   if (config_.ep.ragged_buffer_factor > 0 && runtime_.mesh().ep() > 1) {
     // The smallest factor that has this many rows, rounded up to what is printed.
-    const double balanced = static_cast<double>(engine_->micro_batch_tokens() * config_.model.num_experts_per_tok);
+    const double balanced =
+        static_cast<double>(engine_->micro_batch_tokens() * config_.model.num_experts_per_tok);
     const double factor = std::ceil(static_cast<double>(state_.rows_needed) / balanced * 1e4) / 1e4;
-    out += StrFormat("  replays        %lld of %lld steps; ep.ragged_buffer_factor %g would have %s, it is %g\n",
-                     static_cast<long long>(state_.replays), static_cast<long long>(state_.step), factor,
-                     state_.replays > 0 ? "avoided them" : "been enough", config_.ep.ragged_buffer_factor);
-    if (engine_->exact_evaluations() > 0) out += StrCat("                 ", engine_->exact_evaluations(), " batches of validation went in rounds\n");
+    out +=
+        StrFormat("  replays        %lld of %lld steps; ep.ragged_buffer_factor %g would have %s, it is %g\n",
+                  static_cast<long long>(state_.replays), static_cast<long long>(state_.step), factor,
+                  state_.replays > 0 ? "avoided them" : "been enough", config_.ep.ragged_buffer_factor);
+    if (engine_->exact_evaluations() > 0)
+      out += StrCat("                 ", engine_->exact_evaluations(),
+                    " batches of validation went in rounds\n");
   }
-  if (saved_step_ >= 0) out += StrCat("  checkpoint     ", JoinPath(dir, "checkpoints"), ", newest of step ", saved_step_, "\n");
+  if (saved_step_ >= 0)
+    out += StrCat("  checkpoint     ", JoinPath(dir, "checkpoints"), ", newest of step ", saved_step_, "\n");
   out += "Next:\n";
-  if (last_step < config_.train.steps) out += StrCat("  the same command without train.stop_at_step goes on from step ", saved_step_, "\n");
-  if (config_.model.vocab_size == 257 && saved_step_ >= 0) out += StrCat("  yardmaster sample ", dir, " --prompt \"...\"   shows what was learned\n");
-  if (last_step >= config_.train.steps) out += "  --set train.steps=N with a larger N trains on from the checkpoint\n";
+  if (last_step < config_.train.steps)
+    out += StrCat("  the same command without train.stop_at_step goes on from step ", saved_step_, "\n");
+  if (config_.model.vocab_size == 257 && saved_step_ >= 0)
+    out += StrCat("  yardmaster sample ", dir, " --prompt \"...\"   shows what was learned\n");
+  if (last_step >= config_.train.steps)
+    out += "  --set train.steps=N with a larger N trains on from the checkpoint\n";
   return out;
 }
 
@@ -287,22 +335,27 @@ int TrainingRun::Run() {
   while (state_.step < last_step) {
     Step();
     const SignalFlags signals = AgreedSignals();
-    const bool look = static_cast<int64_t>(pending_.size()) == config_.ep.overflow_check_every_n_steps || replay_ ||
-                      step_run() == last_step || due(config_.train.eval_every_steps, step_run()) ||
-                      due(config_.train.replica_check_every_steps, step_run()) || due(config_.checkpoint.every_steps, step_run()) ||
-                      signals.save || signals.interrupt || signals.terminate;
+    const bool look = static_cast<int64_t>(pending_.size()) == config_.ep.overflow_check_every_n_steps ||
+                      replay_ || step_run() == last_step || due(config_.train.eval_every_steps, step_run()) ||
+                      due(config_.train.replica_check_every_steps, step_run()) ||
+                      due(config_.checkpoint.every_steps, step_run()) || signals.save || signals.interrupt ||
+                      signals.terminate;
     if (!look) continue;
     Look();  // may go back; what was done after the step that it goes back to is not done again
     if (!compared && state_.step > 0) {
       LogInfo(MemoryTable(planned_, engine_->HighWater()));
       compared = true;
     }
-    if (due(config_.train.replica_check_every_steps, state_.step)) CheckReplicas(engine_->LoadedState(), state_.step, engine_->device(), agreement_);
+    if (due(config_.train.replica_check_every_steps, state_.step))
+      CheckReplicas(engine_->LoadedState(), state_.step, engine_->device(), agreement_);
     if (due(config_.train.eval_every_steps, state_.step) && state_.step < last_step) Validate();
-    if ((due(config_.checkpoint.every_steps, state_.step) && state_.step < last_step) || signals.save || signals.interrupt) Save();
+    if ((due(config_.checkpoint.every_steps, state_.step) && state_.step < last_step) || signals.save ||
+        signals.interrupt)
+      Save();
     if ((signals.interrupt || signals.terminate) && state_.step < last_step) {
       LogInfo(StrCat("stopped by a signal after step ", state_.step, "; ",
-                     saved_step_ < 0 ? "there is no checkpoint yet" : StrCat("the same command resumes from step ", saved_step_)));
+                     saved_step_ < 0 ? "there is no checkpoint yet"
+                                     : StrCat("the same command resumes from step ", saved_step_)));
       return static_cast<int>(ExitCode::kStopped);
     }
   }

@@ -34,9 +34,10 @@ void CheckFits(const std::vector<ArenaSize>& planned, Device& device, int ranks_
   for (const ArenaSize& size : planned) needed += static_cast<double>(size.bytes);
   const double there = MachineBytes();
   if (needed * ranks_on_machine > there)
-    throw ConfigError(StrCat("a step needs ", HumanBytes(needed), " a rank, ", ranks_on_machine, " ranks here; this machine has ", HumanBytes(there),
-                             "\n", MemoryTable(planned, {})),
-                      "", "a smaller train.micro_batch_size, train.sequence_length or model");
+    throw ConfigError(
+        StrCat("a step needs ", HumanBytes(needed), " a rank, ", ranks_on_machine,
+               " ranks here; this machine has ", HumanBytes(there), "\n", MemoryTable(planned, {})),
+        "", "a smaller train.micro_batch_size, train.sequence_length or model");
 }
 
 }  // namespace yardmaster

@@ -41,7 +41,8 @@ std::vector<int> Suspects(const std::map<std::string, std::vector<int>>& by_chec
 
 }  // namespace
 
-void CheckReplicas(const std::vector<StateTensor>& state, int64_t step, Device& device, Agreement& agreement) {
+void CheckReplicas(const std::vector<StateTensor>& state, int64_t step, Device& device,
+                   Agreement& agreement) {
   if (agreement.size() == 1) return;
   std::vector<char> staging(size_t{1} << 20);
   std::string mine;  // a line for each box: its name, a tab, its checksum
@@ -55,7 +56,8 @@ void CheckReplicas(const std::vector<StateTensor>& state, int64_t step, Device& 
   for (size_t rank = 0; rank < all.size(); ++rank) {
     for (const std::string& line : StrSplit(all[rank], '\n')) {
       const size_t tab = line.find('\t');
-      if (tab != std::string::npos) boxes[line.substr(0, tab)][line.substr(tab + 1)].push_back(static_cast<int>(rank));
+      if (tab != std::string::npos)
+        boxes[line.substr(0, tab)][line.substr(tab + 1)].push_back(static_cast<int>(rank));
     }
   }
   std::string message;
@@ -72,11 +74,12 @@ void CheckReplicas(const std::vector<StateTensor>& state, int64_t step, Device& 
   }
   if (differ == 0) return;
   if (differ > kNamed) message += StrCat("\n  and ", differ - kNamed, " more");
-  throw AgreedError(ExitCode::kCorruption,
-                    StrCat("copies of the same tensor differ between ranks after step ", step, ":", message,
-                           "\n  hint: memory or a link of the named rank's machine is suspect; resume from the last "
-                           "checkpoint, without that machine if it happens again"),
-                    first);
+  throw AgreedError(
+      ExitCode::kCorruption,
+      StrCat("copies of the same tensor differ between ranks after step ", step, ":", message,
+             "\n  hint: memory or a link of the named rank's machine is suspect; resume from the last "
+             "checkpoint, without that machine if it happens again"),
+      first);
 }
 
 }  // namespace yardmaster

@@ -10,7 +10,9 @@ namespace {
 
 using nlohmann::json;
 
-json FileToJson(const FileFingerprint& f) { return {{"path", f.path}, {"bytes", f.bytes}, {"sha256", f.sha256}}; }
+json FileToJson(const FileFingerprint& f) {
+  return {{"path", f.path}, {"bytes", f.bytes}, {"sha256", f.sha256}};
+}
 
 FileFingerprint FileFromJson(const json& j) {
   return {j.at("path").get<std::string>(), j.at("bytes").get<uint64_t>(), j.at("sha256").get<std::string>()};
@@ -45,7 +47,8 @@ TrainerState TrainerStateFromJson(const std::string& text, const std::string& wh
     s.rows_needed = j.at("rows_needed").get<int64_t>();
     s.train = {FileFromJson(j.at("train_idx")), FileFromJson(j.at("train_bin"))};
     s.commit = j.at("commit").get<std::string>();
-    if (s.step < 0 || s.updates < 0 || s.tokens < 0 || s.sample_index < 0) throw CheckpointError("negative counter in trainer.json", where);
+    if (s.step < 0 || s.updates < 0 || s.tokens < 0 || s.sample_index < 0)
+      throw CheckpointError("negative counter in trainer.json", where);
     return s;
   } catch (const json::exception& e) {
     throw CheckpointError(StrCat("trainer.json is not what this version writes: ", e.what()), where);

@@ -29,7 +29,6 @@ Mesh MakeMesh(const LoadedConfig& loaded, int world) {
   return Mesh(world, loaded.config.parallel.pp, ResolveEp(loaded.config, world));
 }
 
-
 }  // namespace
 
 Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
@@ -43,7 +42,8 @@ Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
   const int local_size = world ? world->local_size() : 1;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   CpuOptions options;
-  options.threads = config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads) : std::max(1, cores / local_size);
+  options.threads =
+      config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads) : std::max(1, cores / local_size);
   device_ = MakeCpuDevice(options);
 
   if (world) world->set_timeout_seconds(config.runtime.timeout_seconds);
@@ -61,7 +61,8 @@ Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
   }
   if (config.model.n_routed_experts == 0) return;
   if (mesh_.ep() == 1) {
-    dispatcher_ = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+    dispatcher_ =
+        std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
     return;
   }
   ep_ = world->Group(mesh_.EpGroup(world->rank()), "ep");

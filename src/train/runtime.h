@@ -1,7 +1,7 @@
 // File: src/train/runtime.h
 //
-// What a process is before it trains: its ranks and groups, its device and the reason for it, the dispatcher. Passed in,
-// never global.
+// What a process is before it trains: its ranks and groups, its device and the reason for it, the dispatcher.
+// Passed in, never global.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace yardmaster {
 
 class Runtime {
  public:
-  // `loaded` decides device, threads and layout. `world` null: one process without MPI. Throws ConfigError for an
-  // impossible layout or a device that is not there. Collective.
+  // `loaded` decides device, threads and layout. `world` null: one process without MPI. Throws ConfigError
+  // for an impossible layout or a device that is not there. Collective.
   Runtime(const LoadedConfig& loaded, MpiWorld* world);
 
   int rank() const { return world_ ? world_->rank() : 0; }

@@ -39,13 +39,16 @@ int RunSample(const SampleOptions& options) {
   LoadedRun run = OpenRun(options.run_dir, alone);
   Config& config = run.loaded.config;
   if (config.model.vocab_size != kByteVocabSize)
-    throw ConfigError(StrCat("sample speaks bytes (vocabulary ", kByteVocabSize, "); this model has a vocabulary of ", config.model.vocab_size), run.path);
+    throw ConfigError(StrCat("sample speaks bytes (vocabulary ", kByteVocabSize,
+                             "); this model has a vocabulary of ", config.model.vocab_size),
+                      run.path);
   config.train.micro_batch_size = 1;
   config.train.global_batch_size = Schedule::Constant(1);
   config.parallel = {};
   Runtime runtime(run.loaded, nullptr);
   const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher());
-  Engine engine(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(), &runtime.device(), plan);
+  Engine engine(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(), &runtime.device(),
+                plan);
   LoadWeights(engine, run, alone);
 
   const int64_t S = config.train.sequence_length, V = config.model.vocab_size;

@@ -7,7 +7,9 @@ namespace yardmaster {
 
 void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
   Context ctx{stream_, work_, types_};
-  const double scale = 1.0 / static_cast<double>(global_tokens);  // said once: loss gradients carry it, every reduction is a sum
+  const double scale =
+      1.0 /
+      static_cast<double>(global_tokens);  // said once: loss gradients carry it, every reduction is a sum
   model_->registry().list().BeginStep();
   Fill(stream_, 0, acc_.loss_sum);
   Fill(stream_, 0, acc_.valid);

@@ -8,7 +8,9 @@
 namespace yardmaster {
 namespace {
 
-std::string Row(const char* label, const std::string& text) { return StrFormat("  %-12s %s\n", label, text.c_str()); }
+std::string Row(const char* label, const std::string& text) {
+  return StrFormat("  %-12s %s\n", label, text.c_str());
+}
 
 std::string Batch(const Schedule& batch) {
   const ScheduleSegment& first = batch.segments.front();
@@ -25,16 +27,21 @@ std::string StartSummary(const Config& c, Runtime& runtime) {
   const FlopsPerToken flops = CountFlopsPerToken(c.model, c.train.sequence_length);
   std::string out;
   out += Row("device", StrCat(runtime.device().description(), " (", runtime.device_reason(), ")"));
-  out += Row("layout", StrCat(runtime.size(), runtime.size() == 1 ? " rank" : " ranks", " = dp ", mesh.dp(), " x pp ", mesh.pp(), ", ep ",
-                              mesh.ep(), c.parallel.ep == 0 ? " (auto)" : "", ", zero ", c.parallel.zero));
-  out += Row("precision", StrCat("weights, activations, gradients ", c.precision.compute, "; moments ", c.optimizer.moments));
-  out += Row("model", StrCat(c.model.model_type, ", ", c.model.num_hidden_layers, " layers (", c.model.first_k_dense_replace, " dense), ",
-                             c.model.n_routed_experts, " experts, top-", c.model.num_experts_per_tok, ", ", c.model.n_shared_experts, " shared"));
-  out += Row("parameters", StrCat(HumanCount(static_cast<double>(counts.total())), " in all, ", HumanCount(static_cast<double>(counts.active())),
-                                  " active for a token"));
-  out += Row("FLOPs", StrCat(HumanCount(flops.total()), " a token: ", FlopsFormula(c.model, c.train.sequence_length)));
-  out += Row("batch", StrCat(Batch(c.train.global_batch_size), " of ", c.train.sequence_length, " tokens, micro-batches of ",
-                             c.train.micro_batch_size, " on a rank"));
+  out += Row("layout", StrCat(runtime.size(), runtime.size() == 1 ? " rank" : " ranks", " = dp ", mesh.dp(),
+                              " x pp ", mesh.pp(), ", ep ", mesh.ep(), c.parallel.ep == 0 ? " (auto)" : "",
+                              ", zero ", c.parallel.zero));
+  out += Row("precision", StrCat("weights, activations, gradients ", c.precision.compute, "; moments ",
+                                 c.optimizer.moments));
+  out += Row("model",
+             StrCat(c.model.model_type, ", ", c.model.num_hidden_layers, " layers (",
+                    c.model.first_k_dense_replace, " dense), ", c.model.n_routed_experts, " experts, top-",
+                    c.model.num_experts_per_tok, ", ", c.model.n_shared_experts, " shared"));
+  out += Row("parameters", StrCat(HumanCount(static_cast<double>(counts.total())), " in all, ",
+                                  HumanCount(static_cast<double>(counts.active())), " active for a token"));
+  out += Row("FLOPs",
+             StrCat(HumanCount(flops.total()), " a token: ", FlopsFormula(c.model, c.train.sequence_length)));
+  out += Row("batch", StrCat(Batch(c.train.global_batch_size), " of ", c.train.sequence_length,
+                             " tokens, micro-batches of ", c.train.micro_batch_size, " on a rank"));
   return out;
 }
 
@@ -42,12 +49,14 @@ std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector
   std::string out = StrFormat("  %-12s %14s %14s\n", "memory", "planned", actual.empty() ? "" : "used");
   size_t planned_sum = 0, actual_sum = 0;
   for (size_t i = 0; i < planned.size(); ++i) {
-    out += StrFormat("  %-12s %14s %14s\n", planned[i].name.c_str(), HumanBytes(static_cast<double>(planned[i].bytes)).c_str(),
+    out += StrFormat("  %-12s %14s %14s\n", planned[i].name.c_str(),
+                     HumanBytes(static_cast<double>(planned[i].bytes)).c_str(),
                      actual.empty() ? "" : HumanBytes(static_cast<double>(actual[i].bytes)).c_str());
     planned_sum += planned[i].bytes;
     if (!actual.empty()) actual_sum += actual[i].bytes;
   }
-  return out + StrFormat("  %-12s %14s %14s\n", "in all", HumanBytes(static_cast<double>(planned_sum)).c_str(),
+  return out + StrFormat("  %-12s %14s %14s\n", "in all",
+                         HumanBytes(static_cast<double>(planned_sum)).c_str(),
                          actual.empty() ? "" : HumanBytes(static_cast<double>(actual_sum)).c_str());
 }
 
@@ -57,7 +66,8 @@ std::string BarsLine(const std::string& validation_prefix, double loss) {
   const auto bar = [&](const char* name, double nats) {
     return StrFormat("  %-34s %7.4f nats per token: %s\n", name, nats, loss < nats ? "passed" : "not passed");
   };
-  return bar("byte bigram table (held-out part)", info->bigram_nats) + bar("byte trigram table (held-out part)", info->trigram_nats);
+  return bar("byte bigram table (held-out part)", info->bigram_nats) +
+         bar("byte trigram table (held-out part)", info->trigram_nats);
 }
 
 }  // namespace yardmaster

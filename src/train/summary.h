@@ -18,7 +18,8 @@ std::string StartSummary(const Config& config, Runtime& runtime);
 // One row per arena: planned bytes and, once they are known, what a step really used.
 std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual);
 
-// The bars of PREFIX.json beside a validation loss: "validation loss 1.98 nats per token: passes the byte trigram table (2.21)".
+// The bars of PREFIX.json beside a validation loss: "validation loss 1.98 nats per token: passes the byte
+// trigram table (2.21)".
 std::string BarsLine(const std::string& validation_prefix, double loss);
 
 }  // namespace yardmaster

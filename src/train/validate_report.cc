@@ -16,24 +16,32 @@ std::string MemoryOnOneRank(Config config) {
   const auto self = MakeSelfCommunicator("self");
   std::unique_ptr<Dispatcher> dispatcher;
   if (config.model.n_routed_experts > 0)
-    dispatcher = std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
-  return MemoryTable(Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get()), {});
+    dispatcher =
+        std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+  return MemoryTable(
+      Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get()),
+      {});
 }
 
 }  // namespace
 
 std::string ValidateReport(const std::string& config_path, const Config& config) {
   const ParameterCounts n = CountParameters(config.model);
-  const auto count = [](int64_t x) { return StrFormat("%15lld  %s", static_cast<long long>(x), HumanCount(static_cast<double>(x)).c_str()); };
+  const auto count = [](int64_t x) {
+    return StrFormat("%15lld  %s", static_cast<long long>(x), HumanCount(static_cast<double>(x)).c_str());
+  };
   std::string out = StrCat(config_path, " is valid.\n");
   out += StrCat("  parameters, total   ", count(n.total()), "\n");
-  out += StrCat("  parameters, active  ", count(n.active()), "  (total minus the routed experts that a token does not choose)\n");
-  out += StrCat("    embedding         ", count(n.embedding), "\n    attention         ", count(n.attention), "\n    dense MLP         ",
-                count(n.dense_mlp), "\n    router            ", count(n.router), "\n    routed experts    ", count(n.routed_experts),
-                "\n    shared experts    ", count(n.shared_experts), "\n    norms             ", count(n.norms), "\n    head              ",
-                count(n.head), "\n");
+  out += StrCat("  parameters, active  ", count(n.active()),
+                "  (total minus the routed experts that a token does not choose)\n");
+  out += StrCat("    embedding         ", count(n.embedding), "\n    attention         ", count(n.attention),
+                "\n    dense MLP         ", count(n.dense_mlp), "\n    router            ", count(n.router),
+                "\n    routed experts    ", count(n.routed_experts), "\n    shared experts    ",
+                count(n.shared_experts), "\n    norms             ", count(n.norms),
+                "\n    head              ", count(n.head), "\n");
   const double flops = CountFlopsPerToken(config.model, config.train.sequence_length).total();
-  out += StrCat("  FLOPs a token       ", HumanCount(flops), ": ", FlopsFormula(config.model, config.train.sequence_length), "\n");
+  out += StrCat("  FLOPs a token       ", HumanCount(flops), ": ",
+                FlopsFormula(config.model, config.train.sequence_length), "\n");
   const std::vector<std::string> unsupported = UnsupportedFeatures(config);
   if (!unsupported.empty()) return out + "This version cannot run:\n  " + StrJoin(unsupported, "\n  ") + "\n";
   return out + "Memory of a rank that holds the whole model:\n" + MemoryOnOneRank(config);

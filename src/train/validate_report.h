@@ -7,8 +7,8 @@
 
 namespace yardmaster {
 
-// What a valid config describes: parameters total and active, FLOPs, precision, memory, and what this version cannot run.
-// Does not depend on the number of ranks that happen to run.
+// What a valid config describes: parameters total and active, FLOPs, precision, memory, and what this version
+// cannot run. Does not depend on the number of ranks that happen to run.
 std::string ValidateReport(const std::string& config_path, const Config& config);
 
 }  // namespace yardmaster

@@ -1,5 +1,5 @@
-// The same training in different layouts. The gradient of the first step is read from the first moments after it:
-// m = (1 - beta1) g.
+// The same training in different layouts. The gradient of the first step is read from the first moments after
+// it: m = (1 - beta1) g.
 #include "tests/catch.h"
 #include "tests/train/many_ranks.h"
 
@@ -18,8 +18,10 @@ std::vector<std::string> With(std::vector<std::string> a, const std::vector<std:
 }
 
 std::vector<std::string> Settings(const std::string& compute) {
-  return {"precision.compute=" + compute, "schedule.learning_rate=2e-3", "train.micro_batch_size=1", "train.steps=20",
-          "checkpoint.every_steps=1", "checkpoint.keep_latest=0", "train.eval_sequences=8"};
+  return {"precision.compute=" + compute, "schedule.learning_rate=2e-3",
+          "train.micro_batch_size=1",     "train.steps=20",
+          "checkpoint.every_steps=1",     "checkpoint.keep_latest=0",
+          "train.eval_sequences=8"};
 }
 
 const std::vector<Layout>& Layouts() {
@@ -63,13 +65,15 @@ TEST_CASE("in float, losses agree; the same layout twice and ZeRO on and off are
   ManyRanks runs;
   for (const Layout& l : Layouts()) {
     INFO(l.name);
-    const RunResult result = runs.Train(l.ranks, l.name, With(Settings("fp32"), With(l.overrides, {"train.steps=10"})));
+    const RunResult result =
+        runs.Train(l.ranks, l.name, With(Settings("fp32"), With(l.overrides, {"train.steps=10"})));
     INFO(result.output);
     REQUIRE(result.code == 0);
     const auto steps = runs.Steps(l.name), alone = runs.Steps("alone");
     REQUIRE(steps.size() == 10);
     for (size_t i = 0; i < 10; ++i)
-      CHECK(std::abs(NumberIn(steps[i], "loss") - NumberIn(alone[i], "loss")) < 1e-5 * NumberIn(alone[i], "loss"));
+      CHECK(std::abs(NumberIn(steps[i], "loss") - NumberIn(alone[i], "loss")) <
+            1e-5 * NumberIn(alone[i], "loss"));
   }
   REQUIRE(runs.Train(4, "again", With(Settings("fp32"), {"train.steps=10", "parallel.ep=2"})).code == 0);
   for (const auto& [a, b] : std::vector<std::pair<const char*, const char*>>{
@@ -92,12 +96,14 @@ TEST_CASE("eight ranks, every layout and mode, with and without ample windows", 
     for (const char* zero : {"0", "1"}) {
       for (const char* mode : {"expanded", "deduplicated"}) {
         for (const char* factor : {"-1", "1"}) {
-          if (std::string(ep) == "1" && (std::string(factor) == "1" || std::string(mode) == "deduplicated")) continue;
+          if (std::string(ep) == "1" && (std::string(factor) == "1" || std::string(mode) == "deduplicated"))
+            continue;
           const std::string name = StrCat("ep", ep, "_zero", zero, "_", mode, "_", factor);
           INFO(name);
-          const RunResult result =
-              runs.Train(8, name, settings({StrCat("parallel.ep=", ep), StrCat("parallel.zero=", zero), StrCat("ep.mode=", mode),
-                                            StrCat("ep.ragged_buffer_factor=", factor), "ep.overflow_check_every_n_steps=5"}));
+          const RunResult result = runs.Train(
+              8, name,
+              settings({StrCat("parallel.ep=", ep), StrCat("parallel.zero=", zero), StrCat("ep.mode=", mode),
+                        StrCat("ep.ragged_buffer_factor=", factor), "ep.overflow_check_every_n_steps=5"}));
           INFO(result.output);
           REQUIRE(result.code == 0);
           CHECK(LargestDifference(runs.Tensors(name, 1), first_alone, "adamw.m/") < 1e-10);
@@ -118,9 +124,10 @@ TEST_CASE("ep: auto is said at the start") {
 
 TEST_CASE("a dense model trains on several ranks") {
   ManyRanks runs;
-  const RunResult result =
-      runs.Train(2, "dense", {"train.steps=2", "parallel.ep=auto", "model.n_routed_experts=0", "model.num_experts_per_tok=0",
-                              "model.n_shared_experts=0", "model.n_group=1", "model.topk_group=1"});
+  const RunResult result = runs.Train(
+      2, "dense",
+      {"train.steps=2", "parallel.ep=auto", "model.n_routed_experts=0", "model.num_experts_per_tok=0",
+       "model.n_shared_experts=0", "model.n_group=1", "model.topk_group=1"});
   INFO(result.output);
   CHECK(result.code == 0);
 }

@@ -6,9 +6,10 @@ namespace yardmaster::testing {
 namespace {
 
 std::vector<std::string> Settings(int ep, const std::string& factor, std::vector<std::string> more = {}) {
-  more.insert(more.end(), {StrCat("parallel.ep=", ep), "ep.ragged_buffer_factor=" + factor, "train.micro_batch_size=1", "train.steps=14",
-                           "train.global_batch_size=8", "checkpoint.every_steps=5", "checkpoint.keep_latest=0",
-                           "train.eval_every_steps=4", "train.eval_sequences=16"});
+  more.insert(more.end(),
+              {StrCat("parallel.ep=", ep), "ep.ragged_buffer_factor=" + factor, "train.micro_batch_size=1",
+               "train.steps=14", "train.global_batch_size=8", "checkpoint.every_steps=5",
+               "checkpoint.keep_latest=0", "train.eval_every_steps=4", "train.eval_sequences=16"});
   return more;
 }
 
@@ -30,7 +31,8 @@ TEST_CASE("windows too small: bit-identical to ample ones, however seldom the ho
     for (int every : {1, 3, 100}) {
       const std::string name = StrCat("small", ep, "_", every);
       INFO(name);
-      // Each expert fits into a window of its own, what a rank gets often does not: 32 rows for 2 ranks, 64 for 4.
+      // Each expert fits into a window of its own, what a rank gets often does not: 32 rows for 2 ranks, 64
+      // for 4.
       const RunResult run = runs.Train(
           ep, name, Settings(ep, ep == 2 ? "1" : "2", {StrCat("ep.overflow_check_every_n_steps=", every)}));
       INFO(run.output);
@@ -80,7 +82,8 @@ TEST_CASE("an expert that alone exceeds the window goes in chunks: within 1e-6, 
   REQUIRE(runs.Train(2, "float_chunks", Settings(2, "0.1")).code == 0);
   const auto a = runs.Steps("float"), b = runs.Steps("float_chunks");
   REQUIRE(a.size() == b.size());
-  for (size_t i = 0; i < a.size(); ++i) CHECK(std::abs(NumberIn(a[i], "loss") / NumberIn(b[i], "loss") - 1) < 1e-6);
+  for (size_t i = 0; i < a.size(); ++i)
+    CHECK(std::abs(NumberIn(a[i], "loss") / NumberIn(b[i], "loss") - 1) < 1e-6);
 }
 
 TEST_CASE("a run with replays that is stopped and resumed is the straight one") {

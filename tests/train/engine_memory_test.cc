@@ -1,8 +1,8 @@
 // The memory of exact mode, on the dry device: what a rank of an expert-parallel group plans.
 #include <map>
 
-#include "src/comm/ep/mpi_dispatcher.h"
 #include "src/comm/communicator.h"
+#include "src/comm/ep/mpi_dispatcher.h"
 #include "src/train/engine.h"
 #include "tests/catch.h"
 #include "tests/train/small_run.h"
@@ -13,7 +13,8 @@ namespace {
 std::map<std::string, size_t> Bytes(const Config& config, MpiDispatcher& dispatcher, bool exact) {
   const std::unique_ptr<Device> dry = MakeDryDevice();
   const std::unique_ptr<Communicator> self = MakeSelfCommunicator("self");
-  Engine engine(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, &dispatcher, dry.get(), {});
+  Engine engine(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, &dispatcher, dry.get(),
+                {});
   engine.Step(2, 64, exact);
   std::map<std::string, size_t> bytes;
   for (const ArenaSize& arena : engine.HighWater()) bytes[arena.name] = arena.bytes;

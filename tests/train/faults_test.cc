@@ -1,7 +1,8 @@
 // One rank misbehaves (src/train/faults.h, src/base/file_faults.h): what the others do, and what is said.
+#include "src/train/faults.h"
+
 #include <filesystem>
 
-#include "src/train/faults.h"
 #include "tests/catch.h"
 #include "tests/train/many_ranks.h"
 
@@ -29,31 +30,38 @@ TEST_CASE("a NaN on one rank: all ranks skip the step, up to train.max_skipped_s
   const RunResult stopped = runs.Train(2, "three", settings, Fault("kind=nan,rank=1,step=3,count=3"));
   INFO(stopped.output);
   CHECK(stopped.code == 1);
-  CHECK(Contains(stopped.output, "non-finite loss or gradient norm for 3 steps in a row; train.max_skipped_steps is 2"));
+  CHECK(Contains(stopped.output,
+                 "non-finite loss or gradient norm for 3 steps in a row; train.max_skipped_steps is 2"));
 }
 
 TEST_CASE("a bit that flips on one rank: the replica check names tensor and rank") {
   ManyRanks runs;
-  const RunResult run = runs.Train(4, "run", {"parallel.ep=2", "parallel.zero=0", "train.micro_batch_size=1", "train.replica_check_every_steps=2"},
-                                   Fault("kind=flip,rank=2,step=4,tensor=kv_b_proj"));
+  const RunResult run = runs.Train(
+      4, "run",
+      {"parallel.ep=2", "parallel.zero=0", "train.micro_batch_size=1", "train.replica_check_every_steps=2"},
+      Fault("kind=flip,rank=2,step=4,tensor=kv_b_proj"));
   INFO(run.output);
   CHECK(run.code == static_cast<int>(ExitCode::kCorruption));
   CHECK(Contains(run.output, "differ between ranks after step 4"));
   CHECK(Contains(run.output, "model.layers.0.self_attn.kv_b_proj.weight"));
   CHECK(Contains(run.output, ": rank 2 differs"));
-  const RunResult expert = runs.Train(4, "expert", {"parallel.ep=2", "train.micro_batch_size=1", "train.replica_check_every_steps=1"},
-                                      Fault("kind=flip,rank=3,step=1,tensor=experts.gate_up_proj"));
+  const RunResult expert = runs.Train(
+      4, "expert", {"parallel.ep=2", "train.micro_batch_size=1", "train.replica_check_every_steps=1"},
+      Fault("kind=flip,rank=3,step=1,tensor=experts.gate_up_proj"));
   INFO(expert.output);
   CHECK(expert.code == static_cast<int>(ExitCode::kCorruption));
   CHECK(Contains(expert.output, "gate_up_proj"));
   CHECK(Contains(expert.output, "rank 1, rank 3 differ"));  // two copies: either may be wrong
-  CHECK(runs.Train(4, "clean", {"parallel.ep=2", "train.micro_batch_size=1", "train.replica_check_every_steps=1"}).code == 0);
+  CHECK(runs.Train(4, "clean",
+                   {"parallel.ep=2", "train.micro_batch_size=1", "train.replica_check_every_steps=1"})
+            .code == 0);
 }
 
 TEST_CASE("a lost pair, an error on one rank, a bug, a rank that stalls or is killed: everybody ends") {
   ManyRanks runs;
   const auto train = [&](const std::string& name, const std::string& fault) {
-    return runs.Train(2, name, {"parallel.ep=2", "runtime.timeout_seconds=3", "checkpoint.every_steps=2"}, Fault(fault));
+    return runs.Train(2, name, {"parallel.ep=2", "runtime.timeout_seconds=3", "checkpoint.every_steps=2"},
+                      Fault(fault));
   };
   const RunResult lost = train("count", "kind=count,rank=1,step=3");
   INFO(lost.output);
@@ -94,7 +102,8 @@ TEST_CASE("a full disk on one rank: the save fails for all, training goes on, no
   const std::vector<std::string> settings = {"parallel.ep=2", "checkpoint.every_steps=4"};
   const RunResult straight = runs.Train(2, "straight", settings);
   // The first save works; the second, of step 8, does not.
-  const RunResult full = runs.Train(2, "full", settings, "YARDMASTER_FAULT_FILE=op=write,match=step_00000008,nth=1,count=-1,error=ENOSPC");
+  const RunResult full = runs.Train(
+      2, "full", settings, "YARDMASTER_FAULT_FILE=op=write,match=step_00000008,nth=1,count=-1,error=ENOSPC");
   INFO(full.output);
   CHECK(full.code == 0);
   CHECK(Contains(full.output, "could not save step 8"));
@@ -104,7 +113,8 @@ TEST_CASE("a full disk on one rank: the save fails for all, training goes on, no
   CHECK(std::filesystem::exists(runs.Path("full/checkpoints/step_00000012")));
   CHECK(After(full.output, "state sha256") == After(straight.output, "state sha256"));
   // On rank 1's shard alone.
-  const RunResult one = runs.Train(2, "one", settings, "YARDMASTER_FAULT_FILE=op=write,match=shard_00001,nth=1,count=1,error=ENOSPC");
+  const RunResult one = runs.Train(
+      2, "one", settings, "YARDMASTER_FAULT_FILE=op=write,match=shard_00001,nth=1,count=1,error=ENOSPC");
   INFO(one.output);
   CHECK(one.code == 0);
   CHECK(Contains(one.output, "could not save step 4"));
@@ -113,11 +123,13 @@ TEST_CASE("a full disk on one rank: the save fails for all, training goes on, no
 
 TEST_CASE("a damaged checkpoint is passed over by name; with none left the run stops") {
   ManyRanks runs;
-  const std::vector<std::string> settings = {"parallel.ep=2", "checkpoint.every_steps=4", "checkpoint.keep_latest=0"};
+  const std::vector<std::string> settings = {"parallel.ep=2", "checkpoint.every_steps=4",
+                                             "checkpoint.keep_latest=0"};
   const RunResult straight = runs.Train(2, "run", settings);
   REQUIRE(straight.code == 0);
   const auto shard = [&](int64_t step) {
-    return runs.Path(StrCat("run/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step)), "/shard_00001.safetensors"));
+    return runs.Path(StrCat("run/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step)),
+                            "/shard_00001.safetensors"));
   };
   const auto resume = [&] { return runs.Train(2, "run", settings); };
   std::string bytes = ReadFile(shard(12));
@@ -144,7 +156,8 @@ TEST_CASE("a fault that is not understood is an error") {
   CHECK_THROWS_AS(ParseStepFault("kind=nan,rank=x"), Error);
   CHECK_THROWS_AS(ParseStepFault("kind=nan,when=3"), Error);
   const StepFault fault = ParseStepFault("kind=flip,rank=2,step=4,count=5,tensor=kv_b");
-  CHECK((fault.kind == "flip" && fault.rank == 2 && fault.step == 4 && fault.count == 5 && fault.tensor == "kv_b"));
+  CHECK((fault.kind == "flip" && fault.rank == 2 && fault.step == 4 && fault.count == 5 &&
+         fault.tensor == "kv_b"));
 }
 
 }  // namespace

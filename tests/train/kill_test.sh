@@ -47,6 +47,10 @@ grep -q 'state sha256' straight.log || fail "no hash in the straight run"
 
 lines() { if [[ -f killed/metrics.jsonl ]]; then wc -l <killed/metrics.jsonl; else echo 0; fi; }
 
+children() { # of a process
+  grep -lsx "PPid:[[:space:]]*$1" /proc/[0-9]*/status | cut -d/ -f3
+}
+
 committed() { # the steps of committed checkpoints
   local dir
   for dir in killed/checkpoints/step_*; do
@@ -62,8 +66,13 @@ for ((kill_number = 1; kill_number <= TIMES; ++kill_number)); do
   # Every fourth kill comes at some moment of the start; the others after some more steps, then a little later still,
   # so that they meet steps and saves alike.
   if ((kill_number % 4 == 0)); then
+    for ((wait = 0; wait < 600; ++wait)); do
+      mapfile -t ranks < <(children $job)
+      ((${#ranks[@]} == RANKS)) && break
+      sleep 0.02
+    done
     delay=$(printf '0.%03d' $((RANDOM % 1000)))
-    moment="$delay s after the start"
+    moment="$delay s after the ranks were there"
     sleep "$delay"
   else
     target=$(($(lines) + 1 + RANDOM % 40))
@@ -76,7 +85,7 @@ for ((kill_number = 1; kill_number <= TIMES; ++kill_number)); do
     moment="at step $(lines)"
     sleep "0.0$(printf '%02d' $((RANDOM % 100)))"
   fi
-  mapfile -t ranks < <(grep -lsx "PPid:[[:space:]]*$job" /proc/[0-9]*/status | cut -d/ -f3)
+  mapfile -t ranks < <(children $job)
   if ((${#ranks[@]})); then
     victim=${ranks[$((RANDOM % ${#ranks[@]}))]}
     kill -9 "$victim" 2>/dev/null || true
@@ -94,7 +103,9 @@ for ((kill_number = 1; kill_number <= TIMES; ++kill_number)); do
   for pid in "${ranks[@]}"; do
     ! kill -0 "$pid" 2>/dev/null || fail "rank process $pid was still there $DEADLINE s after kill $kill_number"
   done
-  wait $job && echo "  (the run had ended already)" || true
+  if wait $job; then
+    echo "  (the run had ended already)"
+  fi
   if grep -q 'resume       from step' kill.log; then
     from=$(sed -n 's/.*resume       from step \([0-9]*\):.*/\1/p' kill.log | head -n 1)
     grep -qx "$from" <<<"$before" || fail "resumed from step $from, which was not committed: $before"

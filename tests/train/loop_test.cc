@@ -19,7 +19,9 @@ std::string FailureOf(const TrainOptions& options, ExitCode* code) {
   return "";
 }
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 TEST_CASE("the same run twice, and a run stopped half-way and resumed, are bit-identical") {
   TempDir temp;
@@ -34,7 +36,9 @@ TEST_CASE("the same run twice, and a run stopped half-way and resumed, are bit-i
   REQUIRE(straight.size() == 13);  // twelve steps and the last validation
   for (const char* other : {"again", "halves"}) {
     std::vector<std::string> lines = MetricsLines(temp.path(), other);
-    std::erase_if(lines, [](const std::string& line) { return Contains(line, "\"step\":6,") && Contains(line, "val_loss"); });
+    std::erase_if(lines, [](const std::string& line) {
+      return Contains(line, "\"step\":6,") && Contains(line, "val_loss");
+    });
     REQUIRE(lines.size() == straight.size());
     for (size_t i = 0; i < lines.size(); ++i) CHECK(WithoutTimes(lines[i]) == WithoutTimes(straight[i]));
     CHECK((ShardBytes(temp.path(), other, 12) == ShardBytes(temp.path(), "straight", 12)));
@@ -44,7 +48,10 @@ TEST_CASE("the same run twice, and a run stopped half-way and resumed, are bit-i
 TEST_CASE("resuming behind the last checkpoint cuts metrics back: each step once") {
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");
-  REQUIRE(Train(SmallRun(temp.path(), "run", {"checkpoint.every_steps=5", "checkpoint.save_at_end=false", "train.stop_at_step=8"}), nullptr) == 0);
+  REQUIRE(
+      Train(SmallRun(temp.path(), "run",
+                     {"checkpoint.every_steps=5", "checkpoint.save_at_end=false", "train.stop_at_step=8"}),
+            nullptr) == 0);
   REQUIRE(Train(SmallRun(temp.path(), "run"), nullptr) == 0);  // goes on from step 5
   std::vector<int> seen(13, 0);
   for (const std::string& line : MetricsLines(temp.path(), "run")) {
@@ -68,7 +75,8 @@ TEST_CASE("resume refuses changed settings and changed data by name") {
   WriteSmallDataset(temp.path() + "/text");
   REQUIRE(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=2"}), nullptr) == 0);
   ExitCode code = ExitCode::kOk;
-  std::string message = FailureOf(SmallRun(temp.path(), "run", {"optimizer.beta2=0.9", "model.routed_scaling_factor=2"}), &code);
+  std::string message = FailureOf(
+      SmallRun(temp.path(), "run", {"optimizer.beta2=0.9", "model.routed_scaling_factor=2"}), &code);
   CHECK(code == ExitCode::kCheckpoint);
   CHECK(Contains(message, "optimizer.beta2: 0.95 in the checkpoint, 0.9 now"));
   CHECK(Contains(message, "model.routed_scaling_factor"));
@@ -91,8 +99,9 @@ TEST_CASE("a launch may change what does not change the numbers") {
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");
   REQUIRE(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=2"}), nullptr) == 0);
-  CHECK(Train(SmallRun(temp.path(), "run", {"train.steps=14", "logging.every_steps=5", "parallel.zero=0", "checkpoint.every_steps=3",
-                                            "train.eval_every_steps=2", "train.eval_sequences=3"}),
+  CHECK(Train(SmallRun(temp.path(), "run",
+                       {"train.steps=14", "logging.every_steps=5", "parallel.zero=0",
+                        "checkpoint.every_steps=3", "train.eval_every_steps=2", "train.eval_sequences=3"}),
               nullptr) == 0);
 }
 
@@ -100,8 +109,11 @@ TEST_CASE("non-finite steps are skipped, leave every weight alone, and stop the 
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");
   ExitCode code = ExitCode::kOk;
-  const std::string message = FailureOf(
-      SmallRun(temp.path(), "run", {"schedule.learning_rate=1e30", "optimizer.clip_grad_norm=0", "train.steps=40", "checkpoint.every_steps=1", "checkpoint.keep_latest=0"}), &code);
+  const std::string message =
+      FailureOf(SmallRun(temp.path(), "run",
+                         {"schedule.learning_rate=1e30", "optimizer.clip_grad_norm=0", "train.steps=40",
+                          "checkpoint.every_steps=1", "checkpoint.keep_latest=0"}),
+                &code);
   CHECK(code == ExitCode::kInternal);
   CHECK(Contains(message, "non-finite"));
   const std::vector<std::string> lines = MetricsLines(temp.path(), "run");
@@ -113,7 +125,8 @@ TEST_CASE("non-finite steps are skipped, leave every weight alone, and stop the 
   CHECK((ShardBytes(temp.path(), "run", step + 5) == ShardBytes(temp.path(), "run", step - 1)));
 }
 
-TEST_CASE("a missing data set names the command that makes one; a second run in the same directory is refused") {
+TEST_CASE(
+    "a missing data set names the command that makes one; a second run in the same directory is refused") {
   TempDir temp;
   ExitCode code = ExitCode::kOk;
   const std::string message = FailureOf(SmallRun(temp.path(), "run"), &code);

@@ -24,7 +24,9 @@ struct RunResult {
 inline RunResult Shell(const std::string& command) {
   RunResult result;
   // Without Bazel's own variables: a test runs inside this one.
-  FILE* pipe = ::popen(StrCat("unset XML_OUTPUT_FILE; export OMPI_MCA_mpi_yield_when_idle=1; ", command, " 2>&1").c_str(), "r");
+  FILE* pipe = ::popen(
+      StrCat("unset XML_OUTPUT_FILE; export OMPI_MCA_mpi_yield_when_idle=1; ", command, " 2>&1").c_str(),
+      "r");
   YM_CHECK(pipe != nullptr, command);
   char buffer[4096];
   for (size_t n; (n = std::fread(buffer, 1, sizeof(buffer), pipe)) > 0;) result.output.append(buffer, n);
@@ -49,15 +51,18 @@ class ManyRanks {
                   const std::string& environment = "") const {
     std::string command = StrCat("env ", environment, " ");
     if (ranks > 1) command += StrCat("tools/bazel/mpi_test.sh ", ranks, " ");
-    command += StrCat("tools/yardmaster_unstamped train ", Path("small.yaml"), " --set runtime.threads=1 --set run.dir=", Path(name),
-                      " --set data.train=", Path("text.train"), " --set data.validation=", Path("text.heldout"));
+    command +=
+        StrCat("tools/yardmaster_unstamped train ", Path("small.yaml"),
+               " --set runtime.threads=1 --set run.dir=", Path(name),
+               " --set data.train=", Path("text.train"), " --set data.validation=", Path("text.heldout"));
     for (const std::string& o : overrides) command += StrCat(" --set '", o, "'");
     return Shell(command);
   }
 
   // Every tensor of a checkpoint, whole, as doubles.
   std::map<std::string, std::vector<double>> Tensors(const std::string& name, int64_t step) const {
-    const std::string path = Path(StrCat(name, "/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step))));
+    const std::string path =
+        Path(StrCat(name, "/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step))));
     const Manifest manifest = OpenManifest(path);
     std::map<std::string, HostTensor> host;
     std::vector<StateTensor> state;
@@ -71,7 +76,8 @@ class ManyRanks {
     for (const auto& [tensor, values] : host) {
       std::vector<double>& to = out[tensor];
       DispatchFloat(values.dtype(), [&]<class T>() {
-        for (int64_t i = 0; i < values.elements(); ++i) to.push_back(static_cast<double>(values.view().as<T>()[i]));
+        for (int64_t i = 0; i < values.elements(); ++i)
+          to.push_back(static_cast<double>(values.view().as<T>()[i]));
       });
     }
     return out;
@@ -98,7 +104,9 @@ inline double NumberIn(const std::string& line, const std::string& key) {
   return std::stod(line.substr(at + key.size() + 3));
 }
 
-inline bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 // The text behind `label` up to the end of its line; "" if there is none.
 inline std::string After(const std::string& text, const std::string& label) {
@@ -107,10 +115,11 @@ inline std::string After(const std::string& text, const std::string& label) {
   return text.substr(at + label.size(), text.find('\n', at) - at - label.size());
 }
 
-// The largest difference of two sets of tensors, each relative to the largest element of its tensor; of the tensors whose
-// names begin with `prefix` ("" : all).
+// The largest difference of two sets of tensors, each relative to the largest element of its tensor; of the
+// tensors whose names begin with `prefix` ("" : all).
 inline double LargestDifference(const std::map<std::string, std::vector<double>>& a,
-                                const std::map<std::string, std::vector<double>>& b, const std::string& prefix = "") {
+                                const std::map<std::string, std::vector<double>>& b,
+                                const std::string& prefix = "") {
   YM_CHECK_EQ(a.size(), b.size());
   double most = 0;
   for (const auto& [name, x] : a) {

@@ -23,7 +23,8 @@ inline void WriteSmallDataset(const std::string& prefix, uint64_t seed = 1) {
   const char* words[] = {"router", "expert", "token", "dispatch", "combine", "the", "of", "a"};
   for (int doc = 0; doc < 12; ++doc) {
     std::string text;
-    for (uint64_t i = 0; i < 120; ++i) text += StrCat(words[Philox4x32(seed, static_cast<uint64_t>(doc), i)[0] % 8], " ");
+    for (uint64_t i = 0; i < 120; ++i)
+      text += StrCat(words[Philox4x32(seed, static_cast<uint64_t>(doc), i)[0] % 8], " ");
     FileWriter file(JoinPath(text_dir, StrCat("doc", doc, ".txt")));
     file.Write(text);
     file.Close(false);
@@ -68,8 +69,10 @@ logging: {every_steps: 100}
 )";
 
 // The small config with its paths under `dir`, run.dir = dir/NAME, and further overrides.
-inline TrainOptions SmallRun(const std::string& dir, const std::string& name, std::vector<std::string> overrides = {}) {
-  std::vector<std::string> all = {StrCat("run.dir=", JoinPath(dir, name)), StrCat("data.train=", JoinPath(dir, "text.train")),
+inline TrainOptions SmallRun(const std::string& dir, const std::string& name,
+                             std::vector<std::string> overrides = {}) {
+  std::vector<std::string> all = {StrCat("run.dir=", JoinPath(dir, name)),
+                                  StrCat("data.train=", JoinPath(dir, "text.train")),
                                   StrCat("data.validation=", JoinPath(dir, "text.heldout"))};
   all.insert(all.end(), overrides.begin(), overrides.end());
   TrainOptions options;
@@ -88,12 +91,15 @@ inline std::vector<std::string> MetricsLines(const std::string& dir, const std::
 // The fields that may not differ between equal runs: everything but times.
 inline std::string WithoutTimes(const std::string& line) {
   const size_t begin = line.find(",\"ms\":"), end = line.find(",\"load_max_over_mean\"");
-  return begin == std::string::npos || end == std::string::npos ? line : line.substr(0, begin) + line.substr(end);
+  return begin == std::string::npos || end == std::string::npos ? line
+                                                                : line.substr(0, begin) + line.substr(end);
 }
 
 // All tensor bytes of a checkpoint of one rank.
 inline std::string ShardBytes(const std::string& dir, const std::string& name, int64_t step) {
-  const std::string file = ReadFile(StrCat(dir, "/", name, "/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step)), "/shard_00000.safetensors"));
+  const std::string file =
+      ReadFile(StrCat(dir, "/", name, "/checkpoints/", StrFormat("step_%08lld", static_cast<long long>(step)),
+                      "/shard_00000.safetensors"));
   uint64_t header = 0;  // which names the step
   std::memcpy(&header, file.data(), sizeof(header));
   return file.substr(sizeof(header) + header);

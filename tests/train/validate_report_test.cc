@@ -11,7 +11,9 @@
 namespace yardmaster::testing {
 namespace {
 
-bool Contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool Contains(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 constexpr char kReference[] = "configs/deepseek_v3_671b.yaml";
 
@@ -25,8 +27,9 @@ TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what canno
   CHECK(Contains(report, "37.55 B"));
   const size_t refused = report.find("This version cannot run:");
   REQUIRE(refused != std::string::npos);
-  for (const char* key : {"runtime.device = cuda", "parallel.pp = 16", "model.num_nextn_predict_layers = 1", "train.mtp_loss_weight",
-                          "moe.sequence_balance_weight", "precision.compute = fp8"}) {
+  for (const char* key :
+       {"runtime.device = cuda", "parallel.pp = 16", "model.num_nextn_predict_layers = 1",
+        "train.mtp_loss_weight", "moe.sequence_balance_weight", "precision.compute = fp8"}) {
     INFO(key);
     CHECK(report.find(key, refused) != std::string::npos);
   }
@@ -35,7 +38,8 @@ TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what canno
 TEST_CASE("training it is refused, naming each") {
   TempDir temp;
   TrainOptions options;
-  options.loaded = LoadConfig(kReference, {"run.dir=" + temp.path() + "/run", "parallel.ep=1", "parallel.pp=1", "runtime.device=cpu"});
+  options.loaded = LoadConfig(kReference, {"run.dir=" + temp.path() + "/run", "parallel.ep=1",
+                                           "parallel.pp=1", "runtime.device=cpu"});
   std::string message;
   try {
     Train(options, nullptr);

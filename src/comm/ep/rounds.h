@@ -1,7 +1,7 @@
 // File: src/comm/ep/rounds.h
 //
-// How an exact replay cuts the rows of one rank's experts into rounds that its window holds. Pure integers: every rank
-// of a group computes the rounds of all of them from the same counts.
+// How an exact replay cuts the rows of one rank's experts into rounds that its window holds. Pure integers:
+// every rank of a group computes the rounds of all of them from the same counts.
 #pragma once
 
 #include <cstdint>
@@ -9,8 +9,8 @@
 
 namespace yardmaster {
 
-// Rows [begin, end) of the rows that all ranks send to one expert, in the order of the window: by source rank, then
-// by token.
+// Rows [begin, end) of the rows that all ranks send to one expert, in the order of the window: by source
+// rank, then by token.
 struct RoundSegment {
   int64_t expert = 0;
   int64_t begin = 0, end = 0;
@@ -19,9 +19,10 @@ struct RoundSegment {
 // What a window holds in one round, in this order.
 using Round = std::vector<RoundSegment>;
 
-// rows[l] are the rows of expert first_expert + l. A round takes as many whole experts, in ascending order, as fit into
-// `window` rows; an expert with more rows than that is cut into chunks of `window` rows, each a round of its own but
-// for the last. Experts without rows are left out; no rows at all: no rounds.
+// rows[l] are the rows of expert first_expert + l. A round takes as many whole experts, in ascending order,
+// as fit into `window` rows. An expert with more rows than that is cut: it fills up the round before it and
+// goes on in chunks of `window` rows, the last of which shares its round. Experts without rows are left out;
+// no rows at all: no rounds.
 std::vector<Round> CutRounds(const std::vector<int64_t>& rows, int64_t first_expert, int64_t window);
 
 }  // namespace yardmaster

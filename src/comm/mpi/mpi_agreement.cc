@@ -36,11 +36,10 @@ class MpiAgreement : public Agreement {
     const std::vector<int64_t> begins = Begins(lengths);
     std::copy(mine.begin(), mine.end(), all.begin() + begins[rank()]);
     if (total > 0 && total <= state_->max_message_bytes) {
-      const std::vector<int> counts(lengths.begin(), lengths.end()),
-          offsets(begins.begin(), begins.end());
+      const std::vector<int> counts(lengths.begin(), lengths.end()), offsets(begins.begin(), begins.end());
       MPI_Request request = MPI_REQUEST_NULL;
-      YM_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all.data(), counts.data(), offsets.data(),
-                             MPI_BYTE, comm_, &request));
+      YM_MPI(MPI_Iallgatherv(MPI_IN_PLACE, 0, MPI_BYTE, all.data(), counts.data(), offsets.data(), MPI_BYTE,
+                             comm_, &request));
       Wait({request}, "the other ranks' answers");
     } else {
       for (int r = 0; r < size(); ++r) Spread(all, begins[r], lengths[r], r);
@@ -71,16 +70,15 @@ class MpiAgreement : public Agreement {
         for (int64_t done = 0; done < lengths[r]; done += most) {
           requests.push_back(MPI_REQUEST_NULL);
           YM_MPI(MPI_Irecv(buffer.data() + begins[r] + done,
-                           static_cast<int>(std::min(most, lengths[r] - done)), MPI_BYTE, r, kTag,
-                           comm_, &requests.back()));
+                           static_cast<int>(std::min(most, lengths[r] - done)), MPI_BYTE, r, kTag, comm_,
+                           &requests.back()));
         }
       }
     } else {
       for (int64_t done = 0; done < lengths[rank()]; done += most) {
         requests.push_back(MPI_REQUEST_NULL);
-        YM_MPI(MPI_Isend(buffer.data() + done,
-                         static_cast<int>(std::min(most, lengths[rank()] - done)), MPI_BYTE, 0,
-                         kTag, comm_, &requests.back()));
+        YM_MPI(MPI_Isend(buffer.data() + done, static_cast<int>(std::min(most, lengths[rank()] - done)),
+                         MPI_BYTE, 0, kTag, comm_, &requests.back()));
       }
     }
     Wait(std::move(requests), "texts gathered on rank 0");
@@ -93,8 +91,7 @@ class MpiAgreement : public Agreement {
     const int64_t length = static_cast<int64_t>(mine.size());
     std::vector<int64_t> lengths(static_cast<size_t>(size()));
     MPI_Request request = MPI_REQUEST_NULL;
-    YM_MPI(
-        MPI_Iallgather(&length, 1, MPI_INT64_T, lengths.data(), 1, MPI_INT64_T, comm_, &request));
+    YM_MPI(MPI_Iallgather(&length, 1, MPI_INT64_T, lengths.data(), 1, MPI_INT64_T, comm_, &request));
     Wait({request}, "the other ranks");
     return lengths;
   }
@@ -116,8 +113,8 @@ class MpiAgreement : public Agreement {
     for (int64_t done = 0; done < length; done += state_->max_message_bytes) {
       MPI_Request request = MPI_REQUEST_NULL;
       YM_MPI(MPI_Ibcast(text.data() + begin + done,
-                        static_cast<int>(std::min(state_->max_message_bytes, length - done)),
-                        MPI_BYTE, root, comm_, &request));
+                        static_cast<int>(std::min(state_->max_message_bytes, length - done)), MPI_BYTE, root,
+                        comm_, &request));
       Wait({request}, StrCat("a text of rank ", root));
     }
   }
@@ -128,8 +125,8 @@ class MpiAgreement : public Agreement {
     });
   }
 
-  // Who is missing, after a deadline. A collective does not tell, so every rank that waits in one says so to all
-  // others, and listens for a moment to who else does: they began to wait at about the same time.
+  // Who is missing, after a deadline. A collective does not tell, so every rank that waits in one says so to
+  // all others, and listens for a moment to who else does: they began to wait at about the same time.
   std::string RollCall() {
     std::vector<char> heard(static_cast<size_t>(size()), 0);
     heard[static_cast<size_t>(rank())] = 1;

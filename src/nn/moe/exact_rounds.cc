@@ -27,8 +27,8 @@ void ForwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher, 
   dispatcher.Unpack(ctx.stream, s.handle, rows, residual, addend, y, {}, {});
 }
 
-void BackwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher, const GroupedExperts& experts,
-                      const Tensor& addend, MoeSaved& s) {
+void BackwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher,
+                      const GroupedExperts& experts, const Tensor& addend, MoeSaved& s) {
   ArenaScope scope(ctx.work);
   const Tensor x = SendOrder(ctx, "rounds/x", s);
   const Tensor rows = SendOrder(ctx, "rounds/rows", s);  // dy on its way there, dx on its way back
@@ -42,7 +42,8 @@ void BackwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher,
     ArenaScope round(*mb.saved);
     experts.GateUp(ctx, s.experts);
     experts.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
-    experts.BackwardWeight(ctx, mb, s.experts);  // nothing, or zeros in the first round, for experts of other rounds
+    experts.BackwardWeight(ctx, mb,
+                           s.experts);  // nothing, or zeros in the first round, for experts of other rounds
     dispatcher.Return(ctx.stream, s.handle, r, s.dx_RD, rows);
     dispatcher.Return(ctx.stream, s.handle, r, s.dw_R, w);
   }

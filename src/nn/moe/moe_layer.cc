@@ -58,7 +58,8 @@ void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const
   if (RoundDispatcher* rounds = Rounds(mb)) {
     BackwardInRounds(ctx, mb, *rounds, experts_, addend, s);
   } else {
-    dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{}, addend, s.dx, s.dw_R, s.dw_TK, ctx.work);
+    dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{}, addend, s.dx, s.dw_R, s.dw_TK,
+                         ctx.work);
   }
 }
 
@@ -107,7 +108,8 @@ void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, M
   YM_CHECK(!mb.zero_routed_experts, "zero_routed_experts is for evaluation only");
   s.dy = dy;
   s.dy_RD = mb.saved->Allocate("moe/dy_RD", ctx.types.compute, s.x_RD.shape());
-  if (!Rounds(mb)) dispatcher_->Dispatch(ctx.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, ctx.work);
+  if (!Rounds(mb))
+    dispatcher_->Dispatch(ctx.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, ctx.work);
 }
 
 }  // namespace yardmaster
