@@ -45,19 +45,24 @@ def ym_binary(name, srcs, deps = [], copts = [], **kwargs):
     Tests use the unstamped one: it is the same program without the commit, so a commit that
     changes nothing they see does not run them again.
     """
-    for suffix, version, testonly in [
-        ("", "//tools/bazel:version_stamped", False),
-        ("_unstamped", "//tools/bazel:version_unstamped", True),
+    ym_library(
+        name = name + "_main",
+        srcs = srcs,
+        deps = deps,
+        copts = copts,
+        alwayslink = True,  # nothing refers to main()
+    )
+    for suffix, version, arguments in [
+        ("", "//tools/bazel:version_stamped", kwargs),
+        ("_unstamped", "//tools/bazel:version_unstamped", dict(
+            kwargs,
+            testonly = True,
+            visibility = ["//visibility:public"],
+        )),
     ]:
-        arguments = dict(kwargs)
-        if testonly:
-            arguments["testonly"] = True
-            arguments["visibility"] = ["//visibility:public"]
         native.cc_binary(
             name = name + suffix,
-            srcs = srcs,
-            deps = deps + [version, "//tools/bazel:cpu_check"],
-            copts = _COPTS + copts,
+            deps = [":%s_main" % name, version, "//tools/bazel:cpu_check"],
             **arguments
         )
 
