@@ -59,9 +59,11 @@ TEST_CASE("a bit that flips on one rank: the replica check names tensor and rank
 
 TEST_CASE("a lost pair, an error on one rank, a bug, a rank that stalls or is killed: everybody ends") {
   ManyRanks runs;
-  const auto train = [&](const std::string& name, const std::string& fault) {
-    return runs.Train(2, name, {"parallel.ep=2", "runtime.timeout_seconds=3", "checkpoint.every_steps=2"},
-                      Fault(fault));
+  const auto train = [&](const std::string& name, const std::string& fault, int timeout = 120) {
+    return runs.Train(
+        2, name,
+        {"parallel.ep=2", StrCat("runtime.timeout_seconds=", timeout), "checkpoint.every_steps=2"},
+        Fault(fault));
   };
   const RunResult lost = train("count", "kind=count,rank=1,step=3");
   INFO(lost.output);
@@ -78,7 +80,7 @@ TEST_CASE("a lost pair, an error on one rank, a bug, a rank that stalls or is ki
   CHECK(bug.code == 1);
   CHECK(Contains(bug.output, "a bug that YARDMASTER_FAULT_STEP asked for"));
 
-  const RunResult stalled = train("stall", "kind=stall,rank=1,step=3");
+  const RunResult stalled = train("stall", "kind=stall,rank=1,step=3", /*timeout=*/6);
   INFO(stalled.output);
   CHECK(stalled.code == static_cast<int>(ExitCode::kWatchdog));
   CHECK(Contains(stalled.output, "rank 1"));
