@@ -158,6 +158,10 @@ int RunCommandLine(int argc, char** argv) {
   parity->add_option("--device", parity_options.device, "cpu or cuda")->capture_default_str();
   parity->add_option("--precision", parity_options.precision, "fp32 or fp64 on cpu; fp32 or bf16 on cuda")->capture_default_str();
   parity->add_option("--steps", parity_options.steps, "AdamW steps")->capture_default_str();
+  parity
+      ->add_option("--mtp-input", parity_options.mtp_input,
+                   "post_norm or pre_norm: what multi-token prediction gets from below")
+      ->capture_default_str();
   parity->add_option("--route-from", parity_options.route_from, "take the chosen experts from this file");
   parity->callback([&] { command = [&] { return RunParity(parity_options); }; });
 

@@ -49,6 +49,11 @@ WideCounts Count(const ModelConfig& m) {
   c.inactive_experts = moe_layers * (m.n_routed_experts - m.num_experts_per_tok) * expert;
   c.matmul = layers * projections + c.dense_mlp + moe_layers * m.n_routed_experts * D + c.routed_experts -
              c.inactive_experts + c.shared_experts + c.head;
+  // A module of multi-token prediction: its projection of two states, a layer like the last, the head again.
+  const Wide mtp_mlp = m.n_routed_experts > 0
+                           ? m.n_routed_experts * D + (m.num_experts_per_tok + m.n_shared_experts) * expert
+                           : 3 * D * m.intermediate_size;
+  c.matmul += m.num_nextn_predict_layers * (2 * D * D + projections + mtp_mlp + c.head);
   return c;
 }
 
@@ -78,19 +83,22 @@ FlopsPerToken CountFlopsPerToken(const ModelConfig& m, int64_t sequence_length) 
   FlopsPerToken flops;
   flops.active_matmul_parameters = static_cast<int64_t>(Count(m).matmul);
   flops.dense = 3.0 * 2.0 * static_cast<double>(flops.active_matmul_parameters);
-  flops.attention =
-      3.0 * 2.0 * static_cast<double>(m.num_hidden_layers) * static_cast<double>(m.num_attention_heads) *
-      static_cast<double>(m.qk_head_dim() + m.value_head_dim()) * static_cast<double>(sequence_length) / 2;
+  flops.attention = 3.0 * 2.0 * static_cast<double>(m.num_hidden_layers + m.num_nextn_predict_layers) *
+                    static_cast<double>(m.num_attention_heads) *
+                    static_cast<double>(m.qk_head_dim() + m.value_head_dim()) *
+                    static_cast<double>(sequence_length) / 2;
   return flops;
 }
 
 std::string FlopsFormula(const ModelConfig& m, int64_t sequence_length) {
   const FlopsPerToken flops = CountFlopsPerToken(m, sequence_length);
   return StrCat("3 x 2 x (", HumanCount(static_cast<double>(flops.active_matmul_parameters)),
-                " active matmul parameters incl. head and router, without embedding) + 3 x 2 x ",
-                m.num_hidden_layers, " layers x ", m.num_attention_heads, " heads x (", m.qk_head_dim(),
-                " + ", m.value_head_dim(), ") x ", sequence_length,
-                " / 2 (causal) = ", StrFormat("%.6g", flops.total() / 1e9), " GFLOP");
+                " active matmul parameters incl. head and router",
+                m.num_nextn_predict_layers > 0 ? " and multi-token prediction" : "",
+                ", without embedding) + 3 x 2 x ", m.num_hidden_layers + m.num_nextn_predict_layers,
+                " layers x ", m.num_attention_heads, " heads x (", m.qk_head_dim(), " + ", m.value_head_dim(),
+                ") x ", sequence_length, " / 2 (causal) = ", StrFormat("%.6g", flops.total() / 1e9),
+                " GFLOP");
 }
 
 }  // namespace yardmaster

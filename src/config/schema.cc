@@ -235,6 +235,10 @@ Section TrainSection() {
         "sequences of the held-out part evaluated each time; 0: all of it")
       .AtLeast(0)
       .AtMost(kMaxCount);
+  s.Add("mtp_loss_weight", &T::mtp_loss_weight,
+        "weight of the loss of multi-token prediction (a mean over positions and depths), a number or a "
+        "schedule")
+      .AtLeast(0);
   s.Add("max_skipped_steps", &T::max_skipped_steps,
         "steps in a row that may be skipped for a non-finite loss or gradient norm; one more ends the run")
       .AtLeast(0)
@@ -244,9 +248,6 @@ Section TrainSection() {
         "run and names tensor and rank; 0: never")
       .AtLeast(0)
       .AtMost(kMaxCount);
-  s.Add("mtp_loss_weight", &T::mtp_loss_weight,
-        "weight of the multi-token prediction loss, a number or a schedule")
-      .AtLeast(0);
   return s.Build();
 }
 

@@ -13,13 +13,6 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
   if (config.parallel.pp > 1) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
-  if (config.model.num_nextn_predict_layers > 0) {
-    out.push_back(StrCat("model.num_nextn_predict_layers = ", config.model.num_nextn_predict_layers,
-                         ": this version has no multi-token prediction"));
-  }
-  if (LargestScheduleValue(config.train.mtp_loss_weight) > 0) {
-    out.push_back("train.mtp_loss_weight: this version has no multi-token prediction");
-  }
   if (config.moe.sequence_balance_weight > 0) {
     out.push_back(StrCat("moe.sequence_balance_weight = ", FormatNumber(config.moe.sequence_balance_weight),
                          ": this version has no sequence-wise balance loss"));

@@ -187,6 +187,11 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
       LargestScheduleValue(t.mtp_loss_weight) > 0 && config.model.num_nextn_predict_layers == 0) {
     fail("train.mtp_loss_weight", "needs model.num_nextn_predict_layers of at least 1");
   }
+  if (good({"train.mtp_loss_weight", "model.num_nextn_predict_layers"}) &&
+      LargestScheduleValue(t.mtp_loss_weight) == 0 && config.model.num_nextn_predict_layers > 0) {
+    fail("model.num_nextn_predict_layers",
+         "needs train.mtp_loss_weight above 0 (DeepSeek-V3: 0.3, later 0.1)");
+  }
   if (good({"moe.sequence_balance_weight", "model.n_routed_experts"}) &&
       config.moe.sequence_balance_weight > 0 && experts == 0) {
     fail("moe.sequence_balance_weight", "needs routed experts");

@@ -22,7 +22,12 @@ ModelConfig LoadHfModelConfig(const HfCheckpoint& checkpoint) {
     }
   }
   ModelConfig config = ParseHfConfig(text, path);
-  config.num_nextn_predict_layers = 0;
+  int64_t modules = 0;
+  const auto holds = [&](int64_t depth) {
+    return checkpoint.Has(StrCat("model.layers.", config.num_hidden_layers + depth, ".eh_proj.weight"));
+  };
+  while (modules < config.num_nextn_predict_layers && holds(modules)) ++modules;
+  config.num_nextn_predict_layers = modules;
   return config;
 }
 

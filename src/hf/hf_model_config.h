@@ -8,8 +8,8 @@ namespace yardmaster {
 
 // config.json of the checkpoint's directory (config/hf_config.h). Tools that drop null values leave out
 // q_lora_rank; the weights then say it: layer 0 has q_proj (0: projected directly), or q_a_proj with as many
-// rows as the rank. Multi-token prediction layers that the config names are dropped: ImportHf refuses weights
-// that hold them. Throws ConfigError.
+// rows as the rank. Multi-token prediction layers count that the config names and the weights hold. Throws
+// ConfigError.
 ModelConfig LoadHfModelConfig(const HfCheckpoint& checkpoint);
 
 }  // namespace yardmaster

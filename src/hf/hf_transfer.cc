@@ -123,6 +123,19 @@ int64_t LayerOf(const std::string& name) {
   return i > kLength ? layer : -1;
 }
 
+// The hub's files repeat embedding and head in each layer of multi-token prediction; ours are the main
+// model's. Returns the name of what `name` repeats, or "".
+std::string RepeatedTensor(const std::string& name) {
+  const auto ends = [&](const std::string& suffix) { return name.ends_with(suffix) && LayerOf(name) >= 0; };
+  if (ends(".embed_tokens.weight")) return "model.embed_tokens.weight";
+  return ends(".shared_head.head.weight") ? "lm_head.weight" : "";
+}
+
+bool SameTensor(const Tensor& a, const Tensor& b) {
+  return a.dtype() == b.dtype() && a.shape() == b.shape() &&
+         std::memcmp(a.data(), b.data(), static_cast<size_t>(a.bytes())) == 0;
+}
+
 void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoint, HfNaming naming) {
   Problems problems;
   std::set<std::string> taken;
@@ -150,6 +163,12 @@ void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoi
   std::map<int64_t, std::vector<std::string>> beyond;  // layers after the model's last
   for (const std::string& name : checkpoint.names()) {
     if (taken.count(name)) continue;
+    const std::string repeated = RepeatedTensor(name);
+    if (!repeated.empty() && LayerOf(name) < layers && checkpoint.Has(repeated)) {
+      if (!SameTensor(checkpoint.Get(name), checkpoint.Get(repeated)))
+        problems.Add(StrCat(name, " differs from ", repeated, "; this model has one of them"));
+      continue;
+    }
     if (LayerOf(name) >= layers) {
       beyond[LayerOf(name)].push_back(name);
     } else {
@@ -159,7 +178,7 @@ void CheckCover(const std::vector<Target>& targets, const HfCheckpoint& checkpoi
   for (const auto& [layer, names] : beyond) {
     problems.Add(StrCat(names[0], " in ", BaseName(checkpoint.FileOf(names[0])), " and ", names.size() - 1,
                         " more tensors are of layer ", layer, "; the model has ", layers,
-                        " layers, and multi-token prediction layers are not supported"));
+                        " layers, those of multi-token prediction included"));
   }
   problems.ThrowIfAny(checkpoint.directory());
 }
@@ -196,6 +215,16 @@ std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registr
   };
   for (const auto& p : registry.parameters()) {
     add(p->name, p->spec, source == HfSource::kGradients ? p->grad : p->master, /*zeros=*/false);
+  }
+  if (source == HfSource::kWeights) {  // the hub's files repeat embedding and head in each of these layers
+    for (const auto& p : registry.parameters()) {
+      if (!p->name.ends_with(".eh_proj.weight")) continue;
+      const std::string layer = StrCat("model.layers.", LayerOf(p->name));
+      for (const std::string& copy : {layer + ".embed_tokens.weight", layer + ".shared_head.head.weight"}) {
+        const Parameter* whole = registry.list().Find(RepeatedTensor(copy));
+        add(copy, whole->spec, whole->master, /*zeros=*/false);
+      }
+    }
   }
   for (const auto& b : registry.buffers())
     add(b->name, b->spec, b->value, /*zeros=*/source == HfSource::kGradients);

@@ -15,8 +15,8 @@ namespace yardmaster {
 
 // Fills masters, values and buffers of this rank from F32, BF16 or F64 tensors. Both sides are covered
 // completely: a tensor that is missing, that no parameter takes, that has another shape or type is a
-// CheckpointError, which lists them with their files. Tensors of layers beyond the model's (multi-token
-// prediction) are named as what they are.
+// CheckpointError, which lists them with their files. Copies of embedding and head in layers of
+// multi-token prediction must be equal to the main model's.
 void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& device,
               HfNaming naming = HfNaming::kStandard);
 

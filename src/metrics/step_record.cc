@@ -13,6 +13,7 @@ std::string Number(double x) { return std::isfinite(x) ? StrFormat("%.17g", x) :
 
 std::string ToJson(const StepRecord& r) {
   return StrCat("{\"step\":", r.step, ",\"tokens\":", r.tokens, ",\"loss\":", Number(r.loss),
+                r.mtp_loss < 0 ? "" : StrCat(",\"mtp_loss\":", Number(r.mtp_loss)),
                 ",\"grad_norm\":", Number(r.grad_norm), ",\"lr\":", Number(r.learning_rate),
                 ",\"ms\":", StrFormat("%.3f", r.milliseconds),
                 ",\"tokens_per_second\":", StrFormat("%.1f", r.tokens_per_second),

@@ -13,6 +13,7 @@ struct StepRecord {
   int64_t step = 0;      // 1 is the first
   int64_t tokens = 0;    // of all applied steps up to this one
   double loss = 0;       // mean over the valid tokens of the global batch, nats
+  double mtp_loss = -1;  // of multi-token prediction, mean over counted positions and depths; below 0: none
   double grad_norm = 0;  // before clipping
   double learning_rate = 0;
   double milliseconds = 0;

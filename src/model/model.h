@@ -22,9 +22,21 @@ struct ModelOptions {
   bool attend_across_documents = true;
 };
 
+// Columns of StepAccumulators::sums. Row 0 is the model's (kMtpLoss), row 1 + m that of the m-th MoE layer.
+enum StepSum : int {
+  kMtpLoss = 0,  // sum of the losses of multi-token prediction
+  kSequenceBalance = 0,
+  kMicroBatchBalance,
+  kGlobalBatchBalance,
+  kRouterZ,       // means over the global batch, no coefficient
+  kDroppedPairs,  // (token, expert) pairs over capacity
+  kStepSums
+};
+
 // What one step accumulates, in device memory, over its micro-batches.
 struct StepAccumulators {
   Tensor loss_sum;  // F64 [1]
+  Tensor sums;      // F64 [1 + MoE layers, kStepSums]: reported, not trained on
   Tensor valid;     // int64 [1]: tokens that counted
   Tensor overflow;  // int32 [1], sticky
 };
@@ -34,6 +46,7 @@ struct ForwardTaps {
   std::function<void(int64_t layer, const Tensor& h_TD)> hidden;  // output of a decoder layer
   std::function<void(int64_t layer, const Tensor& idx_TK, const Tensor& w_TK)> routing;
   Tensor logits = {};  // [T, V] to be written
+  std::vector<Tensor> mtp_logits = {};  // by depth: [T, V] to be written (training); empty: none
 };
 
 class Model {
@@ -50,13 +63,17 @@ class Model {
   // Input and weight gradients of everything that RunForward saved for mb. Afterwards mb.saved is empty
   // again.
   virtual void RunBackward(Context& ctx, MicroBatch& mb) = 0;
+  // Adds to `valid` (int64 [1]) the targets of multi-token prediction that count in this micro-batch. Their
+  // number in the global batch makes MicroBatch::mtp_scale, before the first forward. No-op for a model
+  // without modules.
+  virtual void CountMtpTargets(Context& ctx, const MicroBatch& mb, const Tensor& valid) const = 0;
   // From the integer counts of the step to every router bias; reads StepState (ops/step_control.h).
   virtual void UpdateRouterBias(Context& ctx, const Tensor& step_state) = 0;
 
   // Device memory of this step's load by MoE layer, int64 [moe_layers, E] (zeroed by UpdateRouterBias), for
   // metrics.
   virtual Tensor load_counts() const = 0;
-  virtual std::vector<int64_t> moe_layers() const = 0;
+  virtual std::vector<int64_t> moe_layers() const = 0;  // modules of multi-token prediction last
 
  protected:
   Model() = default;

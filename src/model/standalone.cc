@@ -44,7 +44,7 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
     const std::unique_ptr<Device> dry = MakeDryDevice();
     Context ctx{Stream(dry.get()), work_, options.types};
     MicroBatch mb = mb_;
-    const ForwardTaps taps{.hidden = {}, .routing = {}, .logits = logits_};
+    const ForwardTaps taps{.hidden = {}, .routing = {}, .logits = logits_, .mtp_logits = mtp_logits_};
     mb.training = false;
     model_->RunForward(ctx, mb, acc_, &taps);
     if (options.gradients) {
@@ -85,9 +85,16 @@ void StandaloneModel::Layout() {
                            : io_.Allocate("document start", DType::kI32, {options_.B, options_.S});
   acc_.loss_sum = io_.Allocate("loss", DType::kF64, {1});
   acc_.valid = io_.Allocate("valid", DType::kI64, {1});
+  mtp_valid_ = io_.Allocate("mtp valid", DType::kI64, {1});
+  mb_.mtp_scale = io_.Allocate("mtp scale", DType::kF64, {1});
+  acc_.sums =
+      io_.Allocate("sums", DType::kF64, {1 + static_cast<int64_t>(model_->moe_layers().size()), kStepSums});
   acc_.overflow = io_.Allocate("overflow", DType::kI32, {1});
   logits_ =
       options_.logits ? io_.Allocate("logits", options_.types.compute, {T, config_.vocab_size}) : Tensor();
+  mtp_logits_.clear();
+  for (int64_t d = 0; options_.logits && d < config_.num_nextn_predict_layers; ++d)
+    mtp_logits_.push_back(io_.Allocate("mtp logits", options_.types.compute, {T, config_.vocab_size}));
 }
 
 void StandaloneModel::SetBatch(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets) {
@@ -96,16 +103,26 @@ void StandaloneModel::SetBatch(const std::vector<int32_t>& tokens, const std::ve
   int64_t valid = 0;
   for (const int32_t t : targets) valid += t >= 0;
   mb_.grad_scale = valid > 0 ? 1 / static_cast<double>(valid) : 0;
+  ScaleMtp();
+}
+
+void StandaloneModel::ScaleMtp() {
+  Write(device_, mtp_valid_, std::vector<int64_t>{0});
+  model_->CountMtpTargets(ctx_, mb_, mtp_valid_);
+  const auto valid = static_cast<double>(ReadOne<int64_t>(device_, mtp_valid_));
+  Write(device_, mb_.mtp_scale, std::vector<double>{valid > 0 ? options_.mtp_weight / valid : 0});
 }
 
 void StandaloneModel::SetDocumentStart(const std::vector<int32_t>& document_start) {
   Write(device_, mb_.document_start, document_start);
+  ScaleMtp();
 }
 
 void StandaloneModel::BeginStep() {
   model_->registry().list().BeginStep();
   Write(device_, acc_.loss_sum, std::vector<double>{0});
   Write(device_, acc_.valid, std::vector<int64_t>{0});
+  Write(device_, acc_.sums, std::vector<double>(static_cast<size_t>(acc_.sums.elements()), 0.0));
 }
 
 void StandaloneModel::Forward(const ForwardTaps* taps) { model_->RunForward(ctx_, mb_, acc_, taps); }
@@ -121,6 +138,11 @@ double StandaloneModel::Evaluate() {
 
 double StandaloneModel::loss() const {
   return ReadOne<double>(device_, acc_.loss_sum) / static_cast<double>(valid());
+}
+
+double StandaloneModel::mtp_loss() const {
+  return ReadOne<double>(device_, acc_.sums.At(0).Slice(kMtpLoss, kMtpLoss + 1)) /
+         static_cast<double>(ReadOne<int64_t>(device_, mtp_valid_));
 }
 
 int64_t StandaloneModel::valid() const { return ReadOne<int64_t>(device_, acc_.valid); }

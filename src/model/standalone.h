@@ -19,6 +19,7 @@ struct StandaloneOptions {
   bool gradients = true;  // false: evaluation only
   bool logits = false;    // room for [T, V]
   bool attend_across_documents = true;
+  double mtp_weight = 0.3;  // of the loss of multi-token prediction
   bool poison = false;  // tests: memory that was released reads as NaN (cpu)
 };
 
@@ -40,7 +41,7 @@ class StandaloneModel {
   Device& device() { return device_; }
 
   // T = B * S values each; a target of -1 does not count. Positions are 0..S-1 in every sequence. Sets
-  // grad_scale to 1 / (counted targets).
+  // grad_scale to 1 / (counted targets), and mtp_scale alike.
   void SetBatch(const std::vector<int32_t>& tokens, const std::vector<int32_t>& targets);
   // [B, S]; only when documents are kept apart.
   void SetDocumentStart(const std::vector<int32_t>& document_start);
@@ -55,11 +56,15 @@ class StandaloneModel {
   bool overflow() const;
   const StepAccumulators& accumulators() const { return acc_; }
   Tensor logits() const { return logits_; }  // [T, V], to be named in ForwardTaps
+  const std::vector<Tensor>& mtp_logits() const { return mtp_logits_; }  // by depth, likewise
+  double mtp_loss()
+      const;  // mean over the counted positions and depths since BeginStep, of one micro-batch; waits
   Bytes planned() const { return planned_; }
   Bytes used() const;
 
  private:
   void Layout();
+  void ScaleMtp();
 
   ModelConfig config_;
   StandaloneOptions options_;
@@ -71,6 +76,8 @@ class StandaloneModel {
   MicroBatch mb_;
   StepAccumulators acc_;
   Tensor logits_;
+  std::vector<Tensor> mtp_logits_;
+  Tensor mtp_valid_;  // int64 [1], of the batch
   Bytes planned_;
 };
 

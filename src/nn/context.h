@@ -41,6 +41,8 @@ struct MicroBatch {
   Tensor document_start =
       {};  // int32 [B, S]: index in the sample of the first token of the document; or undefined
   double grad_scale = 0;  // 1 / valid tokens of the global batch
+  double share = 1;       // tokens of this micro-batch / tokens of the global batch
+  Tensor mtp_scale = {};  // F64 [1]: weight / counted targets of multi-token prediction in the global batch
   bool training = true;   // false: no gradients, no load counts
   // A replay of a step whose load did not fit: dispatch in rounds, the host reads the counts
   // (nn/moe/exact_rounds.h).

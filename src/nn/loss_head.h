@@ -9,6 +9,7 @@
 #include "src/config/model_config.h"
 #include "src/nn/linear.h"
 #include "src/nn/rmsnorm.h"
+#include "src/ops/linear_cross_entropy.h"
 
 namespace yardmaster {
 
@@ -22,10 +23,17 @@ class LossHead {
   // Parameters model.norm.weight [D] and lm_head.weight [V, D].
   LossHead(ParameterList& list, const ModelConfig& config);
 
-  // h [T, D]. loss_sum F64 [1] and valid int64 [1]: +=. logits [T, V]: written when defined.
+  // h [T, D]. loss_sum F64 [1] and valid int64 [1]: +=. logits [T, V]: written when defined. n [T, D]:
+  // receives the normalised state, for who needs it later; undefined: not kept.
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& h, const Tensor& loss_sum, const Tensor& valid,
-               const Tensor& logits, LossHeadSaved& saved) const;
-  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dh, const LossHeadSaved& saved) const;
+               const Tensor& logits, LossHeadSaved& saved, const Tensor& n = {}) const;
+  // dresidual [T, D]: a gradient of h that came another way; undefined: none.
+  void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dh, const LossHeadSaved& saved,
+                     const Tensor& dresidual = {}) const;
+
+  // The head and the loss alone, of a normalised state how.x [T, D]; with how.dx the head's gradient too.
+  // Fills in head, dhead and beta_head; the rest is the caller's.
+  void Loss(Context& ctx, LinearCrossEntropyArgs how) const;
 
  private:
   RmsNorm norm_;

@@ -4,6 +4,7 @@
 
 #include "src/config/schedule.h"
 #include "src/ops/elementwise.h"
+#include "src/ops/mtp_targets.h"
 #include "src/optim/device_schedule.h"
 
 namespace yardmaster {
@@ -72,12 +73,19 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   learning_rate_ =
       step_.Allocate("learning_rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
   bias_speed_ = step_.Allocate("bias_speed", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+  mtp_weight_ = step_.Allocate("mtp weight", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
+  mtp_valid_ = step_.Allocate("mtp valid", DType::kI64, {1});
+  mtp_scale_ = step_.Allocate("mtp scale", DType::kF64, {1});
   const auto layers = static_cast<int64_t>(model_->moe_layers().size());
   const int64_t n = config_.ep.overflow_check_every_n_steps;
   kept_state_ = step_.Allocate("kept state", DType::kI64, {n, kStateWords});
   if (layers)
     kept_load_ = step_.Allocate("kept load", DType::kI64, {n, layers, config_.model.n_routed_experts});
   kept_rows_needed_ = step_.Allocate("kept rows", DType::kI64, {n, 1});
+  const Shape sums{1 + layers, kStepSums};
+  acc_.sums = step_.Allocate("sums", DType::kF64, sums);
+  kept_sums_ = step_.Allocate("kept sums", DType::kF64, {n, sums[0], sums[1]});
+  kept_mtp_valid_ = step_.Allocate("kept mtp valid", DType::kI64, {n, 1});
   rows_needed_ = step_.Allocate("rows needed", DType::kI64, {1});
   if (dispatcher_) dispatcher_->set_rows_needed(rows_needed_);
   acc_.loss_sum = step_.Allocate("loss_sum", DType::kF64, {1});
@@ -87,7 +95,9 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   const DeviceSchedule rate = ToDeviceSchedule(config_.schedule.learning_rate, "schedule.learning_rate");
   const DeviceSchedule speed = ToDeviceSchedule(config_.moe.bias_update_speed, "moe.bias_update_speed");
   CopyStruct(stream_, learning_rate_, &rate, sizeof(rate));
+  const DeviceSchedule mtp_weight = ToDeviceSchedule(config_.train.mtp_loss_weight, "train.mtp_loss_weight");
   CopyStruct(stream_, bias_speed_, &speed, sizeof(speed));
+  CopyStruct(stream_, mtp_weight_, &mtp_weight, sizeof(mtp_weight));
 }
 
 std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const Groups& groups,
@@ -124,7 +134,10 @@ MicroBatch Engine::MicroBatchAt(int64_t index, double grad_scale, bool training)
   mb.tokens = tokens_.At(index);
   mb.targets = targets_.At(index);
   mb.positions = positions_.At(index);
+  mb.document_start = document_start_.At(index).Reshape({mb.B, mb.S});
   mb.grad_scale = grad_scale;
+  mb.share = grad_scale * static_cast<double>(mb.T());
+  mb.mtp_scale = mtp_scale_;
   mb.training = training;
   mb.saved = &saved_;
   return mb;
@@ -179,11 +192,23 @@ std::vector<double> Engine::Logits() {
   return out;
 }
 
+void Engine::PrepareMtp(int64_t micro_batches) {
+  if (config_.model.num_nextn_predict_layers == 0) return;
+  Context ctx{stream_, work_, types_};
+  Fill(stream_, 0, mtp_valid_);
+  for (int64_t i = 0; i < micro_batches; ++i)
+    model_->CountMtpTargets(ctx, MicroBatchAt(i, 0, /*training=*/true), mtp_valid_);
+  groups_.dp->AllReduceSum(stream_, mtp_valid_);
+  MtpLossScale(stream_, {.valid = mtp_valid_, .schedule = mtp_weight_, .state = state_, .scale = mtp_scale_});
+}
+
 void Engine::KeepReport() {
   YM_CHECK_LT(kept_, kept_state_.dim(0), "steps since the host looked");
   Copy(stream_, Tensor(state_.data(), DType::kI64, {kStateWords}), kept_state_.At(kept_));
   if (kept_load_.defined()) Copy(stream_, model_->load_counts(), kept_load_.At(kept_));
   Copy(stream_, rows_needed_, kept_rows_needed_.At(kept_));
+  Copy(stream_, acc_.sums, kept_sums_.At(kept_));
+  Copy(stream_, mtp_valid_, kept_mtp_valid_.At(kept_));
   ++kept_;
 }
 
@@ -193,6 +218,14 @@ std::vector<StepReport> Engine::TakeReports() {
     StepReport& report = reports[static_cast<size_t>(i)];
     device_->CopyToHost(&report.state, kept_state_.At(i).data(), sizeof(StepState));
     device_->CopyToHost(&report.rows_needed, kept_rows_needed_.At(i).data(), sizeof(int64_t));
+    std::vector<double> sums(static_cast<size_t>(kept_sums_.At(i).elements()));
+    device_->CopyToHost(sums.data(), kept_sums_.At(i).data(), sums.size() * sizeof(double));
+    int64_t mtp_valid = 0;
+    device_->CopyToHost(&mtp_valid, kept_mtp_valid_.At(i).data(), sizeof(mtp_valid));
+    if (config_.model.num_nextn_predict_layers > 0 && mtp_valid > 0)
+      report.mtp_loss = sums[kMtpLoss] / static_cast<double>(mtp_valid);
+    for (auto row = sums.begin() + kStepSums; row != sums.end(); row += kStepSums)
+      report.sums.emplace_back(row, row + kStepSums);
     if (!kept_load_.defined()) continue;
     for (int64_t layer = 0; layer < kept_load_.dim(1); ++layer) {
       std::vector<int64_t>& load = report.load.emplace_back(static_cast<size_t>(kept_load_.dim(2)));

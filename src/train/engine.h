@@ -52,6 +52,8 @@ struct HostBatch {
 struct StepReport {
   StepState state;
   std::vector<std::vector<int64_t>> load;  // [MoE layers][E], of this step, summed over dp
+  double mtp_loss = 0;                     // mean over the counted positions and depths; 0: none
+  std::vector<std::vector<double>> sums;   // [MoE layers][kStepSums] (model/model.h), over the global batch
   int64_t rows_needed = 0;  // by the fullest dispatch window of all layers, micro-batches and ranks
 };
 
@@ -101,6 +103,8 @@ class Engine {
 
  private:
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
+  void PrepareMtp(
+      int64_t micro_batches);  // the loss scale of multi-token prediction, from what counts on all ranks
   void KeepReport();  // of the step that was just enqueued
   void EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact);
 
@@ -119,11 +123,12 @@ class Engine {
   Tensor tokens_, targets_, positions_, document_start_;  // int32 [max_micro_batches, T]
   Tensor state_;                                          // U8 [sizeof(StepState)]
   Tensor learning_rate_, bias_speed_;                     // U8 [sizeof(DeviceSchedule)]
+  Tensor mtp_weight_, mtp_valid_, mtp_scale_;  // DeviceSchedule; int64 [1] and F64 [1], of the global batch
   StepAccumulators acc_;
   Tensor rows_needed_;  // int64 [1], of the current step
   // Of the steps since the last TakeReports, n at most: StepState as int64 [n, .], int64 [n, MoE layers, E],
-  // int64 [n, 1].
-  Tensor kept_state_, kept_load_, kept_rows_needed_;
+  // int64 [n, 1], F64 [n, 1 + MoE layers, kStepSums], int64 [n, 1].
+  Tensor kept_state_, kept_load_, kept_rows_needed_, kept_sums_, kept_mtp_valid_;
   int64_t kept_ = 0;
   int64_t exact_evaluations_ = 0;
   std::function<void()> after_backward_;

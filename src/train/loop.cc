@@ -230,6 +230,7 @@ StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& 
   r.step = state_.step;
   r.tokens = state_.tokens;
   r.loss = report.state.loss;
+  if (config_.model.num_nextn_predict_layers > 0) r.mtp_loss = report.mtp_loss;
   r.grad_norm = report.state.grad_norm;
   r.learning_rate = report.state.learning_rate;
   r.milliseconds = run.seconds * 1e3;

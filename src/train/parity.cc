@@ -155,8 +155,9 @@ struct ForcedRouting {
     const Shape shape{T, c.num_experts_per_tok};
     for (const bool commit : {false, true}) {
       if (commit) memory.Commit(memory.high_water());
-      by_layer.assign(static_cast<size_t>(c.num_hidden_layers), Tensor());
-      for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+      const int64_t layers = c.num_hidden_layers + c.num_nextn_predict_layers;
+      by_layer.assign(static_cast<size_t>(layers), Tensor());
+      for (int64_t layer = 0; layer < layers; ++layer) {
         if (!c.IsMoeLayer(layer)) continue;
         Tensor& to = by_layer[static_cast<size_t>(layer)] = memory.Allocate("idx", DType::kI32, shape);
         if (!commit) continue;
@@ -179,11 +180,30 @@ struct ForcedRouting {
 
 }  // namespace
 
+namespace {
+
+// Whether an entry of the reference belongs to the other input of multi-token prediction.
+bool OfAnotherRun(const std::string& name, const ModelConfig& c) {
+  if (c.num_nextn_predict_layers == 0) return false;
+  if (name.starts_with("mtp.")) return !name.starts_with("mtp." + c.mtp_input + ".");
+  if (c.mtp_input == "post_norm") return name.ends_with(".pre_norm");
+  for (int64_t d = 0; d < c.num_nextn_predict_layers; ++d) {
+    const int64_t layer = c.num_hidden_layers + d;
+    if (name == StrCat("routing.", layer) || name == StrCat("routing_weight.", layer)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 int RunParity(const ParityOptions& options) {
   const ComputeTypes types = TypesOf(options);
   if (options.steps < 0) throw ConfigError("the number of steps is negative", "--steps");
   const HfCheckpoint checkpoint(options.hf_dir);
-  const ModelConfig config = LoadHfModelConfig(checkpoint);
+  if (options.mtp_input != "post_norm" && options.mtp_input != "pre_norm")
+    throw ConfigError(StrCat("must be post_norm or pre_norm, found ", options.mtp_input), "--mtp-input");
+  ModelConfig config = LoadHfModelConfig(checkpoint);
+  config.mtp_input = options.mtp_input;
   const std::string expected_path = JoinPath(options.hf_dir, "expected.safetensors");
   const SafetensorsFile expected(expected_path, ExitCode::kData);
   if (!expected.Has("tokens") || expected.Get("tokens").shape().rank() != 2) {
@@ -216,14 +236,27 @@ int RunParity(const ParityOptions& options) {
     results.AddFromDevice(StrCat("hidden.", layer), h, {B, S, config.hidden_size}, *device);
   };
   taps.routing = [&](int64_t layer, const Tensor& idx, const Tensor& w) {
-    results.AddFromDevice(StrCat("routing.", layer), idx, idx.shape(), *device);
-    results.AddFromDevice(StrCat("routing_weight.", layer), w, w.shape(), *device);
+    const bool pre_norm = layer >= config.num_hidden_layers && config.mtp_input == "pre_norm";
+    for (const char* suffix : {"", ".pre_norm"}) {
+      if (*suffix != 0 && !pre_norm) continue;
+      results.AddFromDevice(StrCat("routing.", layer, suffix), idx, idx.shape(), *device);
+      results.AddFromDevice(StrCat("routing_weight.", layer, suffix), w, w.shape(), *device);
+    }
   };
+  taps.mtp_logits = run.mtp_logits();
   run.Forward(&taps);
   run.Backward();
   results.AddFromDevice("logits", run.logits(), {B, S, config.vocab_size}, *device);
   const Tensor loss = results.Add("loss", types.accum, {1});
   DispatchFloat(types.accum, [&]<class F>() { *loss.as<F>() = static_cast<F>(run.loss()); });
+  for (int64_t d = 0; d < config.num_nextn_predict_layers; ++d) {
+    results.AddFromDevice(StrCat("mtp.", config.mtp_input, ".logits", d > 0 ? StrCat(".", d + 1) : ""),
+                          run.mtp_logits()[static_cast<size_t>(d)], {B, S, config.vocab_size}, *device);
+  }
+  if (config.num_nextn_predict_layers > 0) {
+    const Tensor mtp = results.Add(StrCat("mtp.", config.mtp_input, ".loss"), types.accum, {1});
+    DispatchFloat(types.accum, [&]<class F>() { *mtp.as<F>() = static_cast<F>(run.mtp_loss()); });
+  }
   for (auto& [name, gradient] : ExportHf(run.registry(), HfSource::kGradients, *device, naming)) {
     results.Adopt("grad." + name, std::move(gradient));
   }
@@ -245,10 +278,15 @@ int RunParity(const ParityOptions& options) {
   }
 
   WriteSafetensors(options.out, results.list(), {{"format", "pt"}}, /*fsync=*/false);
-  const std::string grads_path = JoinPath(options.hf_dir, "grads.safetensors");
+  // The reference of a pre_norm run stands beside that of the other, under names of its own.
+  const bool pre_norm = config.num_nextn_predict_layers > 0 && config.mtp_input == "pre_norm";
+  const std::string grads_path =
+      JoinPath(options.hf_dir, pre_norm ? "grads_pre_norm.safetensors" : "grads.safetensors");
   std::optional<SafetensorsFile> grads;
   if (PathExists(grads_path)) grads.emplace(grads_path, ExitCode::kData);
-  const std::vector<ParityRow> rows = CompareParity(results.list(), expected, grads ? &*grads : nullptr, {});
+  const std::vector<ParityRow> rows =
+      CompareParity(results.list(), expected, grads ? &*grads : nullptr, {},
+                    [&](const std::string& name) { return OfAnotherRun(name, config); });
   LogInfo(ParityTable(rows));
   LogInfo(StrCat("written: ", options.out));
   for (const ParityRow& row : rows) {

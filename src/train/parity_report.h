@@ -3,6 +3,7 @@
 // What parity compares and how it says so.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -30,8 +31,10 @@ struct ParityRow {
 };
 
 // `ours` as RunParity computed it. `grads` null: the model has no reference gradients; a row says so.
+// Entries, ours or the reference's, of which `skip` says true are not looked at.
 std::vector<ParityRow> CompareParity(const std::vector<NamedTensor>& ours, const SafetensorsFile& expected,
-                                     const SafetensorsFile* grads, const ParityTolerances& tolerances);
+                                     const SafetensorsFile* grads, const ParityTolerances& tolerances,
+                                     const std::function<bool(const std::string& name)>& skip = {});
 
 // An aligned table with a verdict on each row.
 std::string ParityTable(const std::vector<ParityRow>& rows);

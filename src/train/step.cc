@@ -14,6 +14,8 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
   Fill(stream_, 0, acc_.loss_sum);
   Fill(stream_, 0, acc_.valid);
   Fill(stream_, 0, rows_needed_);
+  Fill(stream_, 0, acc_.sums);
+  PrepareMtp(micro_batches);
 
   for (const Task& task : OneStageSchedule(micro_batches)) {
     MicroBatch& mb = in_flight_[static_cast<size_t>(task.micro_batch) % in_flight_.size()];
@@ -29,6 +31,7 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
   if (after_backward_) after_backward_();
   optimizer_->ReduceGradients(ctx);  // dense over dp, experts over edp
   groups_.dp->AllReduceSum(stream_, acc_.loss_sum);
+  groups_.dp->AllReduceSum(stream_, acc_.sums);
   groups_.world->AllReduceMax(stream_, acc_.overflow);
   groups_.world->AllReduceMax(stream_, rows_needed_);
   optimizer_->Norm(ctx);

@@ -58,6 +58,15 @@ TEST_CASE("DeepSeek-V3 has 671 B parameters, 37.55 B active") {
   ModelConfig with_mtp = DeepSeekV3();
   with_mtp.num_nextn_predict_layers = 1;
   CHECK(CountParameters(with_mtp).total() == c.total());
+  // What a module computes: the projection, a layer like the last, the head again.
+  const int64_t attention = 7168 * 1536 + int64_t{1536} * 128 * 192 + 7168 * 576 + int64_t{512} * 128 * 256 +
+                            int64_t{128} * 128 * 7168;
+  const int64_t module =
+      2 * 7168 * 7168 + attention + 256 * 7168 + int64_t{9} * 3 * 7168 * 2048 + int64_t{129280} * 7168;
+  CHECK(CountFlopsPerToken(with_mtp, 4096).active_matmul_parameters -
+            CountFlopsPerToken(DeepSeekV3(), 4096).active_matmul_parameters ==
+        module);
+  CHECK(FlopsFormula(with_mtp, 4096).find("62 layers") != std::string::npos);
 }
 
 TEST_CASE("the one-GPU proxy and its measured step") {

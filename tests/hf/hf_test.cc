@@ -202,6 +202,37 @@ TEST_CASE("weights that do not fit are listed with tensor and file") {
     CHECK(Contains(message, "model.layers.3.eh_proj.weight"));
     CHECK(Contains(message, "multi-token prediction"));
   }
+  SECTION("a repeated embedding that differs") {
+    ModelConfig c = TinyConfig();
+    c.num_nextn_predict_layers = 1;
+    const auto device = OneThread();
+    StandaloneModel model(c, {.types = kFloat, .B = 1, .S = 3}, *device);
+    Randomise(model, 8);
+    auto tensors = ExportHf(model.registry(), HfSource::kWeights, *device);
+    const auto write = [&] {
+      std::vector<NamedTensor> list;
+      for (const auto& [name, tensor] : tensors) list.push_back({name, tensor.view()});
+      WriteSafetensors(path, list, {}, false);
+    };
+    write();
+    StandaloneModel other(c, {.types = kFloat, .B = 1, .S = 3}, *device);
+    ImportHf(other.registry(), HfCheckpoint(dir.path()), *device);
+    CHECK(Values(other.registry().list().Find("model.layers.3.eh_proj.weight")->master) ==
+          Values(model.registry().list().Find("model.layers.3.eh_proj.weight")->master));
+    int repeated = 0;
+    for (auto& [name, tensor] : tensors) {
+      repeated += name == "model.layers.3.embed_tokens.weight";
+      if (name == "model.layers.3.shared_head.head.weight") tensor.as<float>()[0] += 1, ++repeated;
+    }
+    CHECK(repeated == 2);
+    write();
+    try {
+      ImportHf(other.registry(), HfCheckpoint(dir.path()), *device);
+      FAIL("a head that differs was taken");
+    } catch (const Error& e) {
+      CHECK(Contains(e.what(), "model.layers.3.shared_head.head.weight differs from lm_head.weight"));
+    }
+  }
   SECTION("no file at all") {
     Source source;
     CHECK(Contains(Import(dir.path(), source), "model.safetensors.index.json"));

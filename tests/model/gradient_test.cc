@@ -1,5 +1,6 @@
 // Gradients of the whole model against finite differences, in double.
 #include <algorithm>
+#include <functional>
 
 #include "tests/catch.h"
 #include "tests/model/tiny_model.h"
@@ -11,20 +12,31 @@ using namespace testing;
 
 constexpr int64_t kB = 2, kS = 6;
 
-// Central difference of the mean loss by one parameter.
-double FiniteDifference(StandaloneModel& model, double* parameter) {
+// The loss whose gradient a step computes: that of Evaluate, and the weighted one of multi-token prediction,
+// which only training computes.
+double TotalLoss(StandaloneModel& model, const ModelConfig& config, double mtp_weight) {
+  if (config.num_nextn_predict_layers == 0) return model.Evaluate();
+  model.BeginStep();
+  model.Forward();
+  model.Backward();
+  return model.loss() + mtp_weight * model.mtp_loss();
+}
+
+// Central difference of the loss by one parameter.
+double FiniteDifference(const std::function<double()>& loss, double* parameter) {
   constexpr double kStep = 1e-5;
   const double value = *parameter;
   *parameter = value + kStep;
-  const double above = model.Evaluate();
+  const double above = loss();
   *parameter = value - kStep;
-  const double below = model.Evaluate();
+  const double below = loss();
   *parameter = value;
   return (above - below) / (2 * kStep);
 }
 
 // Random elements of every tensor, and the one with the largest gradient.
-void CheckGradients(StandaloneModel& model, const std::vector<std::vector<double>>& gradients, int samples) {
+void CheckGradients(StandaloneModel& model, const std::function<double()>& loss,
+                    const std::vector<std::vector<double>>& gradients, int samples) {
   size_t index = 0;
   for (const auto& p : model.registry().parameters()) {
     const std::vector<double>& g = gradients[index++];
@@ -37,7 +49,7 @@ void CheckGradients(StandaloneModel& model, const std::vector<std::vector<double
               ? most
               : static_cast<int64_t>(PhiloxUniform(99, StreamOf(p->name.c_str()), static_cast<uint64_t>(s)) *
                                      static_cast<double>(n));
-      const double expected = FiniteDifference(model, p->master.as<double>() + i);
+      const double expected = FiniteDifference(loss, p->master.as<double>() + i);
       // Rounding of the losses costs about 1e-11 whatever the gradient's size.
       const double error = std::abs(g[static_cast<size_t>(i)] - expected);
       INFO(p->name << "[" << i << "]: " << g[static_cast<size_t>(i)] << ", finite difference " << expected);
@@ -60,9 +72,18 @@ std::vector<std::vector<double>> Gradients(StandaloneModel& model) {
   return out;
 }
 
-void Run(const ModelConfig& config, int samples, const std::vector<double>& bias = {}) {
+void Run(const ModelConfig& config, int samples, const std::vector<double>& bias = {},
+         bool documents = false) {
   const auto device = OneThread();
-  StandaloneModel model(config, {.types = kDouble, .B = kB, .S = kS, .poison = true}, *device);
+  constexpr double kMtpWeight = 0.7;
+  StandaloneModel model(config,
+                        {.types = kDouble,
+                         .B = kB,
+                         .S = kS,
+                         .attend_across_documents = !documents,
+                         .mtp_weight = kMtpWeight,
+                         .poison = true},
+                        *device);
   Randomise(model, 5);
   for (const auto& b : model.registry().buffers()) {
     for (size_t e = 0; e < bias.size(); ++e) b->value.as<double>()[e] = bias[e];
@@ -70,7 +91,9 @@ void Run(const ModelConfig& config, int samples, const std::vector<double>& bias
   Batch batch = RandomBatch(kB * kS, config.vocab_size, 7);
   batch.targets[3] = -1;  // one that does not count
   model.SetBatch(batch.tokens, batch.targets);
-  CheckGradients(model, Gradients(model), samples);
+  if (documents) model.SetDocumentStart({0, 0, 0, 0, 4, 4, 0, 0, 0, 0, 0, 0});
+  CheckGradients(
+      model, [&] { return TotalLoss(model, config, kMtpWeight); }, Gradients(model), samples);
 }
 
 TEST_CASE("gradients of the whole model") { Run(TinyConfig(), 6); }
@@ -112,6 +135,20 @@ TEST_CASE("gradients of the other families") {
   Run(c, 4);
   Run(TinyGqaConfig("qwen3_moe"), 6);
   Run(TinyGqaConfig("mixtral"), 6);
+}
+
+TEST_CASE("gradients with multi-token prediction, one module and more, after and before the norm") {
+  ModelConfig c = TinyConfig();
+  c.num_hidden_layers = 2;
+  for (const char* input : {"post_norm", "pre_norm"}) {
+    c.mtp_input = input;
+    for (const int64_t depth : {1, 3}) {
+      INFO(input << ", depth " << depth);
+      c.num_nextn_predict_layers = depth;
+      Run(c, 3);
+    }
+    Run(c, 2, {}, /*documents=*/true);
+  }
 }
 
 TEST_CASE("an expert without a token, and one with all of them") {

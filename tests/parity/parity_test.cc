@@ -86,6 +86,30 @@ TEST_CASE("parity with the other families, both styles of configuration") {
   }
 }
 
+TEST_CASE("parity with multi-token prediction, both inputs") {
+  const std::string dir = kGolden + "deepseek_v3_mtp";
+  for (const char* input : {"post_norm", "pre_norm"}) {
+    INFO(input);
+    const TempDir out;
+    const auto run = [&](const std::string& path, const std::string& mtp_input) {
+      return RunParity({.hf_dir = path, .out = out / "ours", .mtp_input = mtp_input, .threads = 1});
+    };
+    CHECK(run(dir, input) == 0);
+    const SafetensorsFile ours(out / "ours");
+    CHECK(ours.Get(std::string("mtp.") + input + ".logits").shape() == Shape{2, 24, 128});
+    CHECK(ours.Has(std::string("mtp.") + input + ".loss"));
+    CHECK(ours.Has("routing.2"));
+    CHECK(ours.Has("routing.2.pre_norm") == (std::string(input) == "pre_norm"));
+    CHECK(ours.Has("grad.model.layers.2.eh_proj.weight"));
+    // The references differ: one under the other's name must fail.
+    CopyCase(dir, "config.json", out.path());
+    Entries expected(out / "expected.safetensors");
+    std::swap(expected.tensors.at("mtp.post_norm.logits"), expected.tensors.at("mtp.pre_norm.logits"));
+    expected.Write(out / "expected.safetensors");
+    CHECK(run(out.path(), input) == 1);
+  }
+}
+
 TEST_CASE("parity in double, where only the reference rounds") {
   const TempDir dir;
   CHECK(Run(kGolden + "deepseek_v3", dir / "ours.safetensors", "fp64") == 0);

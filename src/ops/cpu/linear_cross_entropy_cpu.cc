@@ -39,6 +39,8 @@ void Typed(const Stream& stream, const LinearCrossEntropyArgs& g, const Tensor& 
   const int64_t n_T = g.x.dim(0), V = g.head.dim(0);
   const int32_t* targets = g.targets.as<int32_t>();
   const bool gradient = g.dx.defined();
+  const double device_scale = g.device_scale.defined() ? *g.device_scale.as<double>() : 1;
+  const T grad_scale = static_cast<T>(g.grad_scale * device_scale);
   double beta_head = g.beta_head;
   double* loss_sum = g.loss_sum.as<double>();
   int64_t valid = 0;
@@ -54,7 +56,7 @@ void Typed(const Stream& stream, const LinearCrossEntropyArgs& g, const Tensor& 
         YM_CHECK(-1 <= targets[t0 + i] && targets[t0 + i] < V, "target ", targets[t0 + i],
                  " of token ", t0 + i, ", V ", V);
         if (g.logits.defined()) std::copy_n(row, V, g.logits.as<T>() + (t0 + i) * V);
-        losses[i] = LossOfRow(row, V, targets[t0 + i], static_cast<T>(g.grad_scale), gradient);
+        losses[i] = LossOfRow(row, V, targets[t0 + i], grad_scale, gradient);
       }
     });
     for (int64_t i = 0; i < n; ++i) {
