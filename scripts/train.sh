@@ -42,6 +42,9 @@ make_data() {
 
 main() {
   local ranks=1
+  if (($(nproc) >= 2)); then
+    ranks=2
+  fi
   case ${1:-} in
     -h | --help) usage; exit 0 ;;
     -n) ranks=${2:-}; shift 2 || die "-n wants a number of ranks" ;;

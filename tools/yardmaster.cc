@@ -23,6 +23,7 @@
 #include "src/train/loop.h"
 #include "src/train/parity.h"
 #include "src/train/sample.h"
+#include "src/train/signals.h"
 #include "src/train/validate_report.h"
 #include "tools/bazel/version_info.h"
 
@@ -71,10 +72,25 @@ struct CommonOptions {
   }
 };
 
+// Before MPI tells: whether this process speaks for the job in what all ranks find alike (the config).
+bool SpeaksForAll() {
+  for (const char* name : {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"}) {
+    if (const char* rank = std::getenv(name)) return std::atoi(rank) == 0;
+  }
+  return true;
+}
+
 int RunTrain(const CommonOptions& common, bool print_config, bool accept_changes) {
-  const LoadedConfig loaded = LoadConfig(common.config_path, common.set);
+  InstallSignalHandlers();  // a signal during start-up is acted upon after the first step
+  LoadedConfig loaded;
+  try {
+    loaded = LoadConfig(common.config_path, common.set);
+  } catch (const Error& e) {
+    if (SpeaksForAll()) throw;
+    return static_cast<int>(e.code());
+  }
   if (print_config) {
-    std::fputs(PrintConfig(loaded.config).c_str(), stdout);
+    if (SpeaksForAll()) std::fputs(PrintConfig(loaded.config).c_str(), stdout);
     return 0;
   }
   const std::string color = common.color == "auto" ? loaded.config.logging.color : common.color;
@@ -185,4 +201,11 @@ int RunCommandLine(int argc, char** argv) {
 
 }  // namespace yardmaster
 
-int main(int argc, char** argv) { return yardmaster::RunCommandLine(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = yardmaster::RunCommandLine(argc, argv);
+  if ((std::fflush(stdout) != 0 || std::ferror(stdout)) && code == 0) {
+    std::fputs("error: the output could not be written (standard output)\n", stderr);
+    return static_cast<int>(yardmaster::ExitCode::kDiskFull);
+  }
+  return code;
+}

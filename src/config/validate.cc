@@ -174,6 +174,12 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
       config.data.validation.empty()) {
     fail("train.eval_every_steps", "needs data.validation");
   }
+  // So that every size and offset of a micro-batch stays far from the end of int64.
+  if (good({"train.micro_batch_size", "train.sequence_length"}) &&
+      static_cast<double>(t.micro_batch_size) * static_cast<double>(t.sequence_length) > 16777216.0) {
+    fail("train.micro_batch_size", StrCat("a micro-batch of ", t.micro_batch_size, " x ", t.sequence_length,
+                                          " tokens: at most 16777216 (2^24) are possible"));
+  }
   const int64_t ep = config.parallel.ep, experts = config.model.n_routed_experts;
   if (good({"parallel.ep", "model.n_routed_experts"}) && ep > 1 && (experts == 0 || experts % ep != 0)) {
     fail("parallel.ep", StrCat("must divide model.n_routed_experts (", experts, "), found ", ep));

@@ -203,6 +203,7 @@ TokenizeResult Tokenize(const TokenizeOptions& options) {
 
   // Without PREFIX.json there is no complete data set: it goes first and comes back last.
   const std::string json_path = options.out_prefix + ".json";
+  if (std::filesystem::is_directory(json_path)) throw DataError("a directory stands where the data set's description goes", json_path, "choose another --out");
   RemoveTree(json_path);
   train.Publish();
   heldout.Publish();

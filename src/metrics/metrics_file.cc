@@ -15,7 +15,7 @@ namespace yardmaster {
 namespace {
 
 // The whole lines of `text` that belong to steps up to last_step.
-std::string CutBack(const std::string& text, int64_t last_step) {
+std::string CutBack(const std::string& text, int64_t last_step, int64_t* last_evaluation) {
   std::string kept;
   for (size_t begin = 0; begin < text.size();) {
     const size_t end = text.find('\n', begin);
@@ -24,7 +24,9 @@ std::string CutBack(const std::string& text, int64_t last_step) {
     begin = end + 1;
     const nlohmann::json object = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!object.is_object() || !object.contains("step") || !object["step"].is_number_integer()) continue;
-    if (object["step"].get<int64_t>() <= last_step) kept += line;
+    if (object["step"].get<int64_t>() > last_step) continue;
+    kept += line;
+    if (object.contains("val_loss")) *last_evaluation = object["step"].get<int64_t>();
   }
   return kept;
 }
@@ -33,7 +35,7 @@ std::string CutBack(const std::string& text, int64_t last_step) {
 
 MetricsFile::MetricsFile(const std::string& path, int64_t last_step) : path_(path) {
   if (PathExists(path)) {
-    const std::string text = ReadFile(path), kept = CutBack(text, last_step);
+    const std::string text = ReadFile(path), kept = CutBack(text, last_step, &last_evaluation_);
     if (kept != text) WriteFileAtomically(path, kept);
   }
   fd_ = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);

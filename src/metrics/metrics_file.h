@@ -19,10 +19,12 @@ class MetricsFile {
   ~MetricsFile();
   void Append(const std::string& line);  // ends with a newline; throws Error(kDiskFull) or Error(kData) if it
                                          // cannot be written
+  int64_t last_evaluation() const { return last_evaluation_; }  // step of the last evaluation kept at start; -1: none
   const std::string& path() const { return path_; }
 
  private:
   std::string path_;
+  int64_t last_evaluation_ = -1;
   int fd_ = -1;
 };
 

@@ -23,6 +23,10 @@ std::string ToJson(const StepRecord& r) {
                 ",\"batch\":", r.batch, ",\"verdict\":\"", r.verdict, "\"}\n");
 }
 
+std::string EvaluationJson(int64_t step, int64_t tokens, double loss, int64_t counted) {
+  return StrCat("{\"step\":", step, ",\"tokens\":", tokens, ",\"val_loss\":", Number(loss), ",\"val_tokens\":", counted, "}\n");
+}
+
 std::string ConsoleHeader() {
   return StrFormat("%13s %9s %9s %9s %9s %8s %9s %9s %6s %7s %8s", "step", "tokens", "loss", "norm", "lr",
                    "ms", "tokens/s", "TFLOP/s", "load", "dropped", "ETA");

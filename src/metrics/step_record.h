@@ -28,6 +28,8 @@ struct StepRecord {
 };
 
 std::string ToJson(const StepRecord& record);  // one line, 17 significant digits, null for non-finite
+// The object of an evaluation: `val_loss`, and no `loss`.
+std::string EvaluationJson(int64_t step, int64_t tokens, double loss, int64_t counted);
 std::string ConsoleHeader();
 std::string ConsoleLine(const StepRecord& record, int64_t last_step, double seconds_left);
 

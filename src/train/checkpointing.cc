@@ -35,7 +35,7 @@ std::string Skipped(const FoundCheckpoint& found) {
 // Settings and data of the checkpoint against those of this launch. Returns the lines to print when changes
 // are accepted.
 std::string CheckSameRun(const Config& config, const std::string& saved_yaml, const TrainerState& saved,
-                         const DatasetFingerprint& data, const std::string& path, bool accept_changes) {
+                         const DataFingerprints& data, const std::string& path, bool accept_changes) {
   std::string notes;
   const std::vector<std::string> changed = ChangedSettings(saved_yaml, config);
   if (!changed.empty()) {
@@ -47,7 +47,10 @@ std::string CheckSameRun(const Config& config, const std::string& saved_yaml, co
     notes += "\n               accepted changes: " + StrJoin(changed, "; ");
   }
   try {
-    CheckSameDataset(saved.train, data);
+    CheckSameDataset(saved.train, data.train);
+    // Another validation set may be chosen; the same one must not have changed.
+    if (!saved.validation.bin.path.empty() && saved.validation.bin.path == data.validation.bin.path)
+      CheckSameDataset(saved.validation, data.validation);
   } catch (const Error& e) {
     if (!accept_changes) throw;
     notes += StrCat("\n               accepted changed data: ", e.what());
@@ -57,7 +60,7 @@ std::string CheckSameRun(const Config& config, const std::string& saved_yaml, co
 
 }  // namespace
 
-ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFingerprint& data,
+ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DataFingerprints& data,
                          bool accept_changes) {
   const Config& config = engine.config();
   const FindOptions find{CheckpointDir(config.run.dir), ParseResume(config.checkpoint.resume),
@@ -86,7 +89,7 @@ ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFing
                           found.path);
   engine.AfterLoad();
   decision.state = TrainerStateFromJson(TextOf(texts, kTrainerText, found.path), found.path);
-  if (accept_changes) decision.state->train = data;
+  if (accept_changes) decision.state->train = data.train;
   decision.path = found.path;
   decision.reason =
       StrCat("  resume       from step ", found.step, ": ", found.reason, Skipped(found), notes);

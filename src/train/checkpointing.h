@@ -10,6 +10,7 @@
 #include "src/base/agreement.h"
 #include "src/config/reader.h"
 #include "src/train/engine.h"
+#include "src/train/open_data.h"
 #include "src/train/resume.h"
 
 namespace yardmaster {
@@ -23,7 +24,7 @@ struct ResumeDecision {
 // Finds the checkpoint that config.checkpoint.resume asks for, checks that it belongs to this run (settings
 // and data; `accept_changes` turns those errors into notes), and loads it into the engine. Collective: all
 // ranks decide alike.
-ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DatasetFingerprint& data,
+ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DataFingerprints& data,
                          bool accept_changes);
 
 // Saves under run.dir/checkpoints. False (with `message`) when it could not be written: training goes on with

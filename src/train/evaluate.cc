@@ -16,6 +16,10 @@ EvaluationResult Evaluate(Engine& engine, BatchSource& source, int64_t dp_size,
   EvaluationResult result;
   for (int64_t first = 0; first < count; first += at_once) {
     const HostBatch batch = source.ReadPadded(first, std::min(at_once, count - first));
+    if (options.stop && options.stop()) {
+      result.stopped = true;
+      break;
+    }
     engine.Stage(batch);
     engine.Evaluate(batch.micro_batches, &loss_sum, &result.tokens, options.zero_routed_experts);
   }

@@ -1,6 +1,8 @@
 // File: src/train/evaluate.h
 #pragma once
 
+#include <functional>
+
 #include "src/train/batches.h"
 #include "src/train/engine.h"
 
@@ -9,12 +11,14 @@ namespace yardmaster {
 struct EvaluationOptions {
   int64_t sequences = 0;             // of the held-out part, from its beginning; 0: all
   bool zero_routed_experts = false;  // ablation: what the experts contribute
+  std::function<bool()> stop = {};   // asked between batches, on all ranks alike; true: gives up
 };
 
 struct EvaluationResult {
   double loss = 0;     // mean over the counted targets, nats
   int64_t tokens = 0;  // counted targets
   double seconds = 0;
+  bool stopped = false;  // before the end: loss is of a part
 };
 
 // The mean loss over the held-out part, each target once. Collective over dp. Changes no state of the run.

@@ -56,8 +56,8 @@ class TrainingRun {
   StepRecord MakeRecord(const StepReport& report, const PendingStep& run) const;
   int64_t step_run() const { return state_.step + static_cast<int64_t>(pending_.size()); }
   void Validate();
-  void Save();
-  SignalFlags AgreedSignals();
+  bool Save();  // false: it could not be written
+  const SignalFlags& Signals();
   std::string Finish(int64_t last_step);
 
   const TrainOptions& options_;
@@ -77,24 +77,21 @@ class TrainingRun {
   int64_t saved_step_ = -1, validated_step_ = -1;
   double validation_loss_ = 0, step_seconds_ = 0;
   int64_t skipped_in_a_row_ = 0;
+  SignalFlags signals_;  // arrived on any rank; `save` until it is done
   bool announced_ = false;
 };
 
 void TrainingRun::Open() {
-  const std::vector<std::string> unsupported = UnsupportedFeatures(config_);
-  if (!unsupported.empty())
-    throw ConfigError("this version cannot run:\n  " + StrJoin(unsupported, "\n  "),
-                      options_.loaded.places.file);
   LogInfo(StrCat("Yardmaster ", options_.build));
   LogInfo(StartSummary(config_, runtime_));
   lock_.emplace(config_.run.dir, agreement_);
   if (!lock_->warning().empty()) LogWarning(lock_->warning());
 
-  DatasetFingerprint fingerprint;
+  DataFingerprints fingerprints;  // rank 0
   AgreeOrThrow(
       agreement_,
       [&] {
-        OpenedData data = OpenData(config_, runtime_.rank() == 0 ? &fingerprint : nullptr);
+        OpenedData data = OpenData(config_, runtime_.rank() == 0 ? &fingerprints : nullptr);
         train_.emplace(std::move(data.train), config_.train.micro_batch_size, runtime_.dp_rank(),
                        runtime_.dp_size());
         if (data.validation)
@@ -103,7 +100,7 @@ void TrainingRun::Open() {
       },
       "opening the data");
   LogInfo(
-      DescribeData(config_, train_->stream(), validation_ ? &validation_->stream() : nullptr, fingerprint));
+      DescribeData(config_, train_->stream(), validation_ ? &validation_->stream() : nullptr, fingerprints));
 
   planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher());
   LogInfo(MemoryTable(planned_, {}));
@@ -118,15 +115,16 @@ void TrainingRun::Open() {
       },
       "allocating memory");
 
-  const ResumeDecision decision = ResumeRun(*engine_, agreement_, fingerprint, options_.accept_changes);
+  const ResumeDecision decision = ResumeRun(*engine_, agreement_, fingerprints, options_.accept_changes);
   LogInfo(decision.reason);
   if (decision.state) {
     state_ = *decision.state;
     saved_step_ = state_.step;
     engine_->SetCounters(state_.updates, state_.tokens, state_.skipped);
   } else {
-    state_.train = fingerprint;
+    state_.train = fingerprints.train;
   }
+  state_.validation = fingerprints.validation;
   state_.commit = options_.build;
   AgreeOrThrow(
       agreement_,
@@ -255,7 +253,9 @@ StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& 
 void TrainingRun::Validate() {
   if (!validation_ || validated_step_ == state_.step) return;
   const EvaluationResult result =
-      Evaluate(*engine_, *validation_, runtime_.dp_size(), {.sequences = config_.train.eval_sequences});
+      Evaluate(*engine_, *validation_, runtime_.dp_size(),
+               {.sequences = config_.train.eval_sequences, .stop = [this] { return Signals().stop(); }});
+  if (result.stopped) return;
   validated_step_ = state_.step;
   validation_loss_ = result.loss;
   LogInfo(StrFormat("%13s validation loss %.4f over %s tokens, %.1f s",
@@ -264,31 +264,34 @@ void TrainingRun::Validate() {
   AgreeOrThrow(
       agreement_,
       [&] {
-        if (metrics_)
-          metrics_->Append(StrCat("{\"step\":", state_.step, ",\"tokens\":", state_.tokens, ",\"val_loss\":",
-                                  StrFormat("%.17g", result.loss), ",\"val_tokens\":", result.tokens, "}\n"));
+        if (metrics_ && metrics_->last_evaluation() != state_.step)  // a finished run may be started again
+          metrics_->Append(EvaluationJson(state_.step, state_.tokens, result.loss, result.tokens));
       },
       "writing metrics.jsonl");
 }
 
-void TrainingRun::Save() {
-  if (saved_step_ == state_.step) return;
+bool TrainingRun::Save() {
+  if (saved_step_ == state_.step) return true;
   std::string message;
-  if (SaveRun(*engine_, agreement_, state_, options_.config_yaml, &message)) saved_step_ = state_.step;
-  LogInfo(message);
+  const bool saved = SaveRun(*engine_, agreement_, state_, options_.config_yaml, &message);
+  if (saved) {
+    saved_step_ = state_.step;
+    LogInfo(message);
+  } else if (runtime_.rank() == 0) {
+    LogError(message);
+  }
+  return saved;
 }
 
-SignalFlags TrainingRun::AgreedSignals() {
+const SignalFlags& TrainingRun::Signals() {
   const SignalFlags mine = PollSignals();
-  if (runtime_.size() == 1) return mine;
-  SignalFlags all;
   const std::string text = {mine.interrupt ? '1' : '0', mine.terminate ? '1' : '0', mine.save ? '1' : '0'};
   for (const std::string& s : agreement_.AllGather(text)) {
-    all.interrupt |= s[0] == '1';
-    all.terminate |= s[1] == '1';
-    all.save |= s[2] == '1';
+    signals_.interrupt |= s[0] == '1';
+    signals_.terminate |= s[1] == '1';
+    signals_.save |= s[2] == '1';
   }
-  return all;
+  return signals_;
 }
 
 std::string TrainingRun::Finish(int64_t last_step) {
@@ -318,16 +321,17 @@ std::string TrainingRun::Finish(int64_t last_step) {
     out += StrCat("  checkpoint     ", JoinPath(dir, "checkpoints"), ", newest of step ", saved_step_, "\n");
   out += "Next:\n";
   if (last_step < config_.train.steps)
-    out += StrCat("  the same command without train.stop_at_step goes on from step ", saved_step_, "\n");
+    out += StrCat("  the same command without train.stop_at_step ",
+                  saved_step_ < 0 ? "starts anew: nothing was saved" : StrCat("goes on from step ", saved_step_),
+                  "\n");
   if (config_.model.vocab_size == 257 && saved_step_ >= 0)
     out += StrCat("  yardmaster sample ", dir, " --prompt \"...\"   shows what was learned\n");
-  if (last_step >= config_.train.steps)
+  if (last_step >= config_.train.steps && saved_step_ >= 0)
     out += "  --set train.steps=N with a larger N trains on from the checkpoint\n";
   return out;
 }
 
 int TrainingRun::Run() {
-  InstallSignalHandlers();
   Open();
   const int64_t stop = config_.train.stop_at_step;
   const int64_t last_step = stop > 0 ? std::min(stop, config_.train.steps) : config_.train.steps;
@@ -335,7 +339,7 @@ int TrainingRun::Run() {
   const auto due = [&](int64_t every, int64_t step) { return every > 0 && step > 0 && step % every == 0; };
   while (state_.step < last_step) {
     Step();
-    const SignalFlags signals = AgreedSignals();
+    SignalFlags signals = Signals();
     const bool look = static_cast<int64_t>(pending_.size()) == config_.ep.overflow_check_every_n_steps ||
                       replay_ || step_run() == last_step || due(config_.train.eval_every_steps, step_run()) ||
                       due(config_.train.replica_check_every_steps, step_run()) ||
@@ -350,24 +354,34 @@ int TrainingRun::Run() {
     if (due(config_.train.replica_check_every_steps, state_.step))
       CheckReplicas(engine_->LoadedState(), state_.step, engine_->device(), agreement_);
     if (due(config_.train.eval_every_steps, state_.step) && state_.step < last_step) Validate();
+    signals = signals_;  // some may have come during the evaluation
+    signals_.save = false;
     if ((due(config_.checkpoint.every_steps, state_.step) && state_.step < last_step) || signals.save ||
         signals.interrupt)
       Save();
-    if ((signals.interrupt || signals.terminate) && state_.step < last_step) {
+    if (signals.stop() && state_.step < last_step) {
       LogInfo(StrCat("stopped by a signal after step ", state_.step, "; ",
                      saved_step_ < 0 ? "there is no checkpoint yet"
                                      : StrCat("the same command resumes from step ", saved_step_)));
       return static_cast<int>(ExitCode::kStopped);
     }
   }
-  if (config_.checkpoint.save_at_end) Save();
+  const bool saved = !config_.checkpoint.save_at_end || Save();
   Validate();
   LogInfo(Finish(last_step));
-  return 0;
+  return static_cast<int>(saved ? ExitCode::kOk : ExitCode::kDiskFull);  // what was trained since the last save is lost
 }
 
 }  // namespace
 
-int Train(const TrainOptions& options, MpiWorld* world) { return TrainingRun(options, world).Run(); }
+int Train(const TrainOptions& options, MpiWorld* world) {
+  InstallSignalHandlers();
+  // Before the layout: a config for thousands of ranks is first of all one that this version may not run.
+  const std::vector<std::string> unsupported = UnsupportedFeatures(options.loaded.config);
+  if (!unsupported.empty())
+    throw AgreedError(ExitCode::kConfig,
+                      StrCat(options.loaded.places.file, ": this version cannot run:\n  ", StrJoin(unsupported, "\n  ")), 0);
+  return TrainingRun(options, world).Run();
+}
 
 }  // namespace yardmaster

@@ -24,18 +24,21 @@ SampleStream OpenValidation(const Config& config) {
                                      config.train.sequence_length);
 }
 
-OpenedData OpenData(const Config& config, DatasetFingerprint* fingerprint) {
+OpenedData OpenData(const Config& config, DataFingerprints* fingerprints) {
   const int64_t S = config.train.sequence_length;
   OpenedData data{SampleStream(Open("data.train", config.data.train, config.model.vocab_size), S,
                                static_cast<uint64_t>(config.data.seed), config.data.shuffle),
                   std::nullopt};
   if (!config.data.validation.empty()) data.validation = OpenValidation(config);
-  if (fingerprint) *fingerprint = FingerprintDataset(config.data.train);
+  if (fingerprints) {
+    fingerprints->train = FingerprintDataset(config.data.train);
+    if (data.validation) fingerprints->validation = FingerprintDataset(config.data.validation);
+  }
   return data;
 }
 
 std::string DescribeData(const Config& config, const SampleStream& train, const SampleStream* validation,
-                         const DatasetFingerprint& fingerprint) {
+                         const DataFingerprints& fingerprints) {
   const auto row = [](const char* label, const std::string& text) {
     return StrFormat("  %-12s %s\n", label, text.c_str());
   };
@@ -44,7 +47,7 @@ std::string DescribeData(const Config& config, const SampleStream& train, const 
                   " documents, ", s.samples_per_epoch(), " samples");
   };
   std::string out = row("data", StrCat(config.data.train, ": ", size(train), ", sha256 ",
-                                       fingerprint.bin.sha256.substr(0, 16)));
+                                       fingerprints.train.bin.sha256.substr(0, 16)));
   if (validation) out += row("validation", StrCat(config.data.validation, ": ", size(*validation)));
   return out;
 }

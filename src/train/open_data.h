@@ -15,13 +15,17 @@ struct OpenedData {
   std::optional<SampleStream> validation;
 };
 
+struct DataFingerprints {
+  DatasetFingerprint train, validation;  // validation: empty paths where there is none
+};
+
 // Opens and validates data.train and data.validation; a missing data set names the command that makes it.
-// Computes the fingerprint of the training part when asked (reads every byte).
-OpenedData OpenData(const Config& config, DatasetFingerprint* fingerprint);
+// Computes the fingerprints of both parts when asked (reads every byte).
+OpenedData OpenData(const Config& config, DataFingerprints* fingerprints);
 
 SampleStream OpenValidation(const Config& config);  // data.validation alone
 
 std::string DescribeData(const Config& config, const SampleStream& train, const SampleStream* validation,
-                         const DatasetFingerprint& fingerprint);
+                         const DataFingerprints& fingerprints);
 
 }  // namespace yardmaster

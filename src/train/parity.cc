@@ -1,5 +1,6 @@
 #include "src/train/parity.h"
 
+#include <filesystem>
 #include <deque>
 #include <limits>
 #include <optional>
@@ -198,7 +199,12 @@ bool OfAnotherRun(const std::string& name, const ModelConfig& c) {
 
 int RunParity(const ParityOptions& options) {
   const ComputeTypes types = TypesOf(options);
-  if (options.steps < 0) throw ConfigError("the number of steps is negative", "--steps");
+  if (options.steps < 0 || options.steps > 10000)
+    throw ConfigError(StrCat("must be from 0 to 10000, found ", options.steps), "--steps");
+  std::error_code ignored;  // of paths that do not exist: they are named when they are opened
+  if (std::filesystem::equivalent(DirName(options.out), options.hf_dir, ignored))
+    throw ConfigError("lies in the directory of the reference, whose files it could replace", StrCat("--out ", options.out),
+                      "write elsewhere");
   const HfCheckpoint checkpoint(options.hf_dir);
   if (options.mtp_input != "post_norm" && options.mtp_input != "pre_norm")
     throw ConfigError(StrCat("must be post_norm or pre_norm, found ", options.mtp_input), "--mtp-input");

@@ -30,6 +30,8 @@ std::string ToJson(const TrainerState& s) {
                   {"rows_needed", s.rows_needed},
                   {"train_idx", FileToJson(s.train.idx)},
                   {"train_bin", FileToJson(s.train.bin)},
+                  {"validation_idx", FileToJson(s.validation.idx)},
+                  {"validation_bin", FileToJson(s.validation.bin)},
                   {"commit", s.commit}};
   return j.dump(1) + "\n";
 }
@@ -46,6 +48,7 @@ TrainerState TrainerStateFromJson(const std::string& text, const std::string& wh
     s.replays = j.at("replays").get<int64_t>();
     s.rows_needed = j.at("rows_needed").get<int64_t>();
     s.train = {FileFromJson(j.at("train_idx")), FileFromJson(j.at("train_bin"))};
+    s.validation = {FileFromJson(j.at("validation_idx")), FileFromJson(j.at("validation_bin"))};
     s.commit = j.at("commit").get<std::string>();
     if (s.step < 0 || s.updates < 0 || s.tokens < 0 || s.sample_index < 0)
       throw CheckpointError("negative counter in trainer.json", where);

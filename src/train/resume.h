@@ -21,7 +21,8 @@ struct TrainerState {
   int64_t sample_index = 0;  // next global sample: the whole state of the data
   int64_t replays = 0;       // steps that were run again in exact mode
   int64_t rows_needed = 0;   // by the fullest dispatch window so far
-  DatasetFingerprint train;  // what the run has been trained on
+  DatasetFingerprint train;       // what the run has been trained on
+  DatasetFingerprint validation;  // and evaluated on; empty paths: nothing
   std::string commit;        // build that wrote it
 };
 

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "src/base/strings.h"
+#include "src/comm/agree.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/comm/ep/mpi_dispatcher.h"
 #include "src/config/validate.h"
@@ -21,7 +22,11 @@ int64_t ResolveEp(const Config& config, int64_t world) {
 void CheckLayout(const LoadedConfig& loaded, int world) {
   Issues issues;
   ValidateLayout(loaded.config, world, loaded.places, issues);
-  issues.ThrowIfAny();
+  try {
+    issues.ThrowIfAny();
+  } catch (const Error& e) {  // every rank finds the same: told once
+    throw AgreedError(e.code(), e.what(), 0);
+  }
 }
 
 Mesh MakeMesh(const LoadedConfig& loaded, int world) {

@@ -1,6 +1,6 @@
 // File: src/train/signals.h
 //
-// Signals become flags; the loop polls them between steps, in evaluation and while sampling, and all ranks
+// Signals become flags; the loop polls them between steps and in evaluation, and all ranks
 // agree before they act. A second SIGINT or SIGTERM ends the process at once: the last committed checkpoint
 // stands.
 //   SIGINT   stop after this step, saving first (Ctrl-C on a run without mpirun)
@@ -14,6 +14,7 @@ struct SignalFlags {
   bool interrupt = false;
   bool terminate = false;
   bool save = false;
+  bool stop() const { return interrupt || terminate; }
 };
 
 void InstallSignalHandlers();  // once per process

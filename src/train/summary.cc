@@ -1,5 +1,6 @@
 #include "src/train/summary.h"
 
+#include "src/base/error.h"
 #include "src/base/strings.h"
 #include "src/config/parameters.h"
 #include "src/config/schedule.h"
@@ -61,7 +62,12 @@ std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector
 }
 
 std::string BarsLine(const std::string& validation_prefix, double loss) {
-  const std::optional<DatasetInfo> info = FindDatasetInfo(validation_prefix);
+  std::optional<DatasetInfo> info;
+  try {
+    info = FindDatasetInfo(validation_prefix);
+  } catch (const Error& e) {  // says nothing of the training that has ended well
+    return StrCat("  no bars to compare with: ", e.what(), "\n");
+  }
   if (!info) return "";
   const auto bar = [&](const char* name, double nats) {
     return StrFormat("  %-34s %7.4f nats per token: %s\n", name, nats, loss < nats ? "passed" : "not passed");
