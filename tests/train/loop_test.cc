@@ -1,8 +1,10 @@
 #include "src/train/loop.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "src/base/error.h"
+#include "src/metrics/step_record.h"
 #include "tests/catch.h"
 #include "tests/train/small_run.h"
 
@@ -132,6 +134,42 @@ TEST_CASE(
   const std::string message = FailureOf(SmallRun(temp.path(), "run"), &code);
   CHECK(code == ExitCode::kData);
   CHECK(Contains(message, "yardmaster tokenize"));
+}
+
+TEST_CASE("a last save that fails is an error; a run that is started again does not evaluate twice") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  {
+    const ScopedFaults full("op=write,match=shard_00000,nth=1,error=ENOSPC");
+    CHECK(Train(SmallRun(temp.path(), "full", {"train.steps=2"}), nullptr) ==
+          static_cast<int>(ExitCode::kDiskFull));
+  }
+  CHECK(Train(SmallRun(temp.path(), "run", {"train.steps=2"}), nullptr) == 0);
+  CHECK(Train(SmallRun(temp.path(), "run", {"train.steps=2"}), nullptr) == 0);
+  CHECK(MetricsLines(temp.path(), "run").size() == 3);
+}
+
+TEST_CASE("changed validation data is named; another validation set may be chosen") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  WriteSmallDataset(temp.path() + "/other", 2);
+  const std::string other = StrCat("data.validation=", temp.path(), "/other.heldout");
+  REQUIRE(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=1"}), nullptr) == 0);
+  CHECK(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=2", other}), nullptr) == 0);
+  REQUIRE(Train(SmallRun(temp.path(), "run", {"train.stop_at_step=3"}), nullptr) == 0);
+  const std::string bin = temp.path() + "/text.heldout.bin";
+  std::string bytes = ReadFile(bin);
+  bytes[10] = static_cast<char>(bytes[10] ^ 1);
+  WriteFileAtomically(bin, bytes);
+  ExitCode code = ExitCode::kOk;
+  const std::string message = FailureOf(SmallRun(temp.path(), "run"), &code);
+  CHECK(code == ExitCode::kData);
+  CHECK(Contains(message, "text.heldout.bin"));
+}
+
+TEST_CASE("an evaluation that is not finite is null in metrics.jsonl") {
+  CHECK(EvaluationJson(3, 40, std::nan(""), 7) ==
+        "{\"step\":3,\"tokens\":40,\"val_loss\":null,\"val_tokens\":7}\n");
 }
 
 }  // namespace
