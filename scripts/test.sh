@@ -45,8 +45,11 @@ run_tests() {
   local filter=$1
   shift
   bazel_status=0
+  # In a log, a line a minute shows that it is alive.
+  local progress=(--curses=no --show_progress_rate_limit=60)
+  [[ -t 2 ]] && progress=()
   # One target that does not build must not hide what the others say.
-  "$BAZEL" test --keep_going --curses=no --noshow_progress --test_summary=short \
+  "$BAZEL" test --keep_going "${progress[@]}" --test_summary=short \
     --build_event_json_file="$events" --test_tag_filters="$filter" -- "$@" || bazel_status=$?
 }
 
