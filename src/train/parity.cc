@@ -202,9 +202,12 @@ int RunParity(const ParityOptions& options) {
   if (options.steps < 0 || options.steps > 10000)
     throw ConfigError(StrCat("must be from 0 to 10000, found ", options.steps), "--steps");
   std::error_code ignored;  // of paths that do not exist: they are named when they are opened
-  if (std::filesystem::equivalent(DirName(options.out), options.hf_dir, ignored))
-    throw ConfigError("lies in the directory of the reference, whose files it could replace", StrCat("--out ", options.out),
-                      "write elsewhere");
+  if (std::filesystem::equivalent(DirName(options.out), options.hf_dir, ignored)) {
+    for (const char* reference : {"model", "config", "expected", "grads"}) {
+      if (BaseName(options.out).starts_with(reference))
+        throw ConfigError("would replace a file of the reference", StrCat("--out ", options.out), "choose another name");
+    }
+  }
   const HfCheckpoint checkpoint(options.hf_dir);
   if (options.mtp_input != "post_norm" && options.mtp_input != "pre_norm")
     throw ConfigError(StrCat("must be post_norm or pre_norm, found ", options.mtp_input), "--mtp-input");

@@ -230,5 +230,20 @@ TEST_CASE("the comparison: zero gradients, NaN, order, missing entries") {
   CHECK(Contains(table, "parity: FAIL"));
 }
 
+TEST_CASE("parity refuses impossible steps and to write over its reference") {
+  const TempDir dir;
+  CopyCase(kGolden + "deepseek_v3", "config.json", dir.path());
+  for (const char* name : {"model.safetensors", "expected.safetensors", "grads.safetensors", "config.json"}) {
+    CHECK_THROWS_AS(Run(dir.path(), dir / name), Error);
+  }
+  ParityOptions options;
+  options.hf_dir = dir.path();
+  options.out = dir / "ours.safetensors";
+  for (const int64_t steps : {int64_t{-1}, int64_t{10001}, int64_t{1} << 61}) {
+    options.steps = steps;
+    CHECK_THROWS_AS(RunParity(options), Error);
+  }
+}
+
 }  // namespace
 }  // namespace yardmaster
