@@ -27,9 +27,7 @@ TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what canno
   CHECK(Contains(report, "37.55 B"));
   const size_t refused = report.find("This version cannot run:");
   REQUIRE(refused != std::string::npos);
-  for (const char* key :
-       {"runtime.device = cuda", "parallel.pp = 16", "model.num_nextn_predict_layers = 1",
-        "train.mtp_loss_weight", "moe.sequence_balance_weight", "precision.compute = fp8"}) {
+  for (const char* key : {"parallel.pp = 16", "precision.compute = fp8"}) {
     INFO(key);
     CHECK(report.find(key, refused) != std::string::npos);
   }
@@ -38,8 +36,8 @@ TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what canno
 TEST_CASE("training it is refused, naming each") {
   TempDir temp;
   TrainOptions options;
-  options.loaded = LoadConfig(kReference, {"run.dir=" + temp.path() + "/run", "parallel.ep=1",
-                                           "parallel.pp=1", "runtime.device=cpu"});
+  // As it is, on one rank: a layout for 2048 GPUs is no reason to hide what no layout could run.
+  options.loaded = LoadConfig(kReference, {"run.dir=" + temp.path() + "/run"});
   std::string message;
   try {
     Train(options, nullptr);
@@ -49,7 +47,7 @@ TEST_CASE("training it is refused, naming each") {
   }
   INFO(message);
   CHECK(Contains(message, "this version cannot run"));
-  CHECK(Contains(message, "model.num_nextn_predict_layers = 1"));
+  CHECK(Contains(message, "parallel.pp = 16"));
   CHECK(Contains(message, "precision.compute = fp8"));
 }
 
