@@ -26,6 +26,7 @@
 #include "src/train/signals.h"
 #include "src/train/validate_report.h"
 #include "tools/bazel/version_info.h"
+#include "tools/commands/bench_grouped_gemm.h"
 
 namespace yardmaster {
 namespace {
@@ -180,6 +181,24 @@ int RunCommandLine(int argc, char** argv) {
       ->capture_default_str();
   parity->add_option("--route-from", parity_options.route_from, "take the chosen experts from this file");
   parity->callback([&] { command = [&] { return RunParity(parity_options); }; });
+
+  CLI::App* bench = app.add_subcommand("bench", "measure a part of the trainer on this machine's GPU");
+  bench->require_subcommand(1);
+  BenchGroupedGemmOptions gemm_options;
+  CLI::App* gemm = bench->add_subcommand("grouped-gemm", "the experts' GEMMs beside one dense GEMM (cuBLASLt) over the same rows");
+  gemm->add_option("--rows", gemm_options.rows, "rows of all experts together")->capture_default_str();
+  gemm->add_option("--experts", gemm_options.experts, "how many experts share them")->capture_default_str();
+  gemm->add_option("--n", gemm_options.n, "output width")->capture_default_str();
+  gemm->add_option("--k", gemm_options.k, "input width")->capture_default_str();
+  gemm->add_option("--routing", gemm_options.routing, "balanced, jitter (+-30 %), skew:S (one expert has S times the mean), one, empty")
+      ->capture_default_str();
+  gemm->add_option("--ops", gemm_options.ops, "which; all by default")->delimiter(',')->check(CLI::IsMember(BenchGroupedGemmOps()));
+  gemm->add_option("--pairs", gemm_options.pairs, "runs of each, in turn; at least 7")->capture_default_str();
+  gemm->add_option("--heat-seconds", gemm_options.heat_seconds, "load before measuring, so that the clock is that of a long run")
+      ->capture_default_str();
+  gemm->add_flag("--loop", gemm_options.loop, "beside a loop of dense GEMMs with counts on the host, too");
+  gemm->add_flag("--json", gemm_options.json, "one JSON object instead of a table");
+  gemm->callback([&] { command = [&] { return RunBenchGroupedGemm(gemm_options); }; });
 
   CLI::App* reference = app.add_subcommand("config-reference", "print docs/config_reference.md");
   reference->callback([&] {

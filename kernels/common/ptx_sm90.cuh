@@ -54,6 +54,10 @@ __device__ __forceinline__ void BarrierExpectBytes(Shared barrier, uint32_t byte
                : "memory");
 }
 
+__device__ __forceinline__ void BarrierArrive(Shared barrier) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
+}
+
 // Arrives at the barrier that lies at the same address in block `rank` of the cluster. Without the
 // .cluster scope, which would cost a fence of the whole GPU: what it releases are reads of the
 // tensor cores that have been waited for.

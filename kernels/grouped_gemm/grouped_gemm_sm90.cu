@@ -82,7 +82,8 @@ int CeilDiv(int a, int b) { return (a + b - 1) / b; }
 }  // namespace
 
 cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cudaStream_t stream) {
-  if (!Valid(problem)) return cudaErrorInvalidValue;
+  if (!Valid(problem) || config.clusters < 1 || config.clusters > kMaxClusters)
+    return cudaErrorInvalidValue;
   const GroupedGemmShape& s = problem.shape;
   if (s.rows == 0 && (problem.op != GemmOp::kWgrad || problem.accumulate)) return cudaSuccess;
   Maps maps;
@@ -101,6 +102,8 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
   params.schedule.n_extent = s.k;
   params.schedule.skip_empty = !wgrad || problem.accumulate;
   params.schedule.group = config.group;
+  params.schedule.tile_cost = config.tile_cost;
+  params.schedule.cost_shift = CostShift(s.rows);
   switch (problem.op) {
     case GemmOp::kForward:
       return Launch<GemmOp::kForward, false>(maps, params, config, stream);
@@ -126,8 +129,9 @@ cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& opti
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   if (major != 9 || minor != 0) return cudaErrorNotSupported;
-  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, sm_count, options.free_sms),
-                          stream);
+  const bool fp32 = problem.output == GroupedGemmOutput::kFp32;
+  return sm90::LaunchGemm(
+      problem, sm90::SelectConfig(problem.op, fp32, sm_count, options.free_sms), stream);
 }
 
 }  // namespace

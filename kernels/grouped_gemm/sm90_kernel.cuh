@@ -15,7 +15,8 @@
 //            falls to 1.4 GHz. A cluster reads 64 KB from L2 per 8.4 MFLOP (256 x 256 x 64), the
 //            multicast B once for both blocks. wgrad also writes (beta 1: adds) 2 or 4 bytes per
 //            weight; with many experts that takes as long as a third of the arithmetic.
-// Structure  One producer thread keeps kStages operand tiles in flight (TMA, 128-byte swizzle; each
+// Structure  A warp deals the block's tiles (sm90_schedule.h, sm90_deal.h) into a queue of four, ahead of
+//            who needs them. One producer thread keeps kStages operand tiles in flight (TMA, 128-byte swizzle; each
 //            block of the cluster loads its part of B for both). Two consumer warpgroups own 64 x
 //            256 outputs each in registers. What a tile leaves to store is packed into registers
 //            of its own and stored while the next tile is multiplied.
@@ -24,7 +25,7 @@
 //            written (or added to) once: deterministic.
 // Tails      Rows are cut by the coordinates of the ragged map (tensor_map.h): what lies beyond the
 //            expert's last row is read as zeros, never from memory, and not written, so it may
-//            hold NaN. An expert's tiles are equally large, in steps of 16 rows
+//            hold NaN; wgrad multiplies the last block in steps of 16 rows. An expert's tiles are equally large, in steps of 16 rows
 //            (sm90_schedule.h), and multiplied in that width. Other edges are cut by the maps.
 // Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 226 KB of shared
 //            memory; sm_90a.
@@ -34,6 +35,7 @@
 #include "kernels/common/ptx_sm90.cuh"
 #include "kernels/common/wgmma_sm90.cuh"
 #include "kernels/grouped_gemm/sm90_config.h"
+#include "kernels/grouped_gemm/sm90_deal.h"
 #include "kernels/grouped_gemm/sm90_schedule.h"
 #include "kernels/grouped_gemm/sm90_store.cuh"
 
@@ -50,17 +52,21 @@ struct GemmParams {
   uint32_t zero;       // 0: a value that the compiler does not know
 };
 
-// Position in the ring of stages; parity flips on every lap.
-struct Ring {
+// Position in a ring of buffers; parity flips on every lap.
+template <int kSize>
+struct RingOf {
   int stage = 0;
   uint32_t parity = 0;
   __device__ __forceinline__ void Advance() {
-    if (++stage == kStages) {
+    if (++stage == kSize) {
       stage = 0;
       parity ^= 1;
     }
   }
 };
+using Ring = RingOf<kStages>;
+using QueueRing = RingOf<kQueueItems>;
+static_assert(sizeof(WorkItem) <= kQueueItemBytes);
 
 template <GemmOp kOp, bool kFp32>
 class GemmBlock {
@@ -73,15 +79,24 @@ class GemmBlock {
   static constexpr int kBBoxes = 4;
   using Store = TileStore<kRaggedN, kFp32>;
 
-  __device__ __forceinline__ GemmBlock(const GemmParams& params, Shared memory,
-                                       const int* row_start)
-      : params_(params), memory_(memory), row_start_(row_start), rank_(ClusterRank()) {}
+  __device__ __forceinline__ GemmBlock(const GemmParams& params, uint8_t* shared)
+      : params_(params),
+        memory_(SharedAddress(shared)),
+        queue_(shared + kQueueOffset),
+        row_start_(reinterpret_cast<const int*>(shared + kRowStartOffset)),
+        rank_(ClusterRank()) {}
 
   __device__ __forceinline__ Shared Full(int stage) const {
     return memory_ + kBarrierOffset + 8 * stage;
   }
   __device__ __forceinline__ Shared Empty(int stage) const {
     return memory_ + kBarrierOffset + 8 * (kStages + stage);
+  }
+  __device__ __forceinline__ Shared QueueFull(int slot) const {
+    return memory_ + kBarrierOffset + 8 * (2 * kStages + slot);
+  }
+  __device__ __forceinline__ Shared QueueEmpty(int slot) const {
+    return memory_ + kBarrierOffset + 8 * (2 * kStages + kQueueItems + slot);
   }
   __device__ __forceinline__ Shared A(int stage) const { return memory_ + stage * kStageBytes; }
   __device__ __forceinline__ Shared B(int stage) const { return A(stage) + kABytes; }
@@ -91,7 +106,49 @@ class GemmBlock {
       BarrierInit(Full(s), 1);
       BarrierInit(Empty(s), kConsumerWarps * kCluster);
     }
+    for (int s = 0; s < kQueueItems; ++s) {
+      BarrierInit(QueueFull(s), 1);
+      BarrierInit(QueueEmpty(s), kConsumerWarps + 1);
+    }
     FenceBarrierInit();
+  }
+
+  // ---- dealer: one warp -----------------------------------------------------------------------
+
+  // Queues the cluster's items in the order in which they are computed; both blocks the same.
+  __device__ __forceinline__ void Deal() {
+    const int clusters = gridDim.x / kCluster, own = blockIdx.x / kCluster;
+    QueueRing ring;
+    WorkItem item;
+    if constexpr (kRaggedN) {
+      Schedule schedule(params_.schedule, row_start_);
+      for (int index = own; schedule.Find(index, &item); index += clusters) Push(&ring, item);
+    } else {
+      RunList<WarpLanes> runs(params_.schedule, row_start_, clusters);
+      Dealer<WarpLanes> dealer(clusters, own);
+      ExpertItems items(params_.schedule);
+      for (Run run; runs.Next(&run);) {
+        if (run.expert != items.expert()) items.Load(row_start_, run.expert);
+        const int count = dealer.Deal(run.count, run.cost);
+        for (int j = 0; j < count; ++j) Push(&ring, items.Item(run.first + dealer.Index(j)));
+      }
+    }
+    item.expert = -1;
+    Push(&ring, item);
+  }
+
+  __device__ __forceinline__ void Push(QueueRing* ring, const WorkItem& item) const {
+    BarrierWait(QueueEmpty(ring->stage), ring->parity ^ 1);
+    if (threadIdx.x % 32 == 0) {
+      *QueueSlot(ring->stage) = item;
+      BarrierArrive(QueueFull(ring->stage));
+    }
+    __syncwarp();
+    ring->Advance();
+  }
+
+  __device__ __forceinline__ WorkItem* QueueSlot(int slot) const {
+    return reinterpret_cast<WorkItem*>(queue_ + slot * kQueueItemBytes);
   }
 
   // Zero, or at least Store::kRounds: blocks beyond the contraction's end are read as zeros.
@@ -104,11 +161,14 @@ class GemmBlock {
   // ---- producer: one thread -------------------------------------------------------------------
 
   __device__ __forceinline__ void Produce(const CUtensorMap* a_map, const CUtensorMap* b_map) {
-    Schedule schedule(params_.schedule, row_start_);
     Ring ring;
-    WorkItem item;
-    const int clusters = gridDim.x / kCluster;
-    for (int index = blockIdx.x / kCluster; schedule.Find(index, &item); index += clusters) {
+    QueueRing queue;
+    for (;;) {
+      BarrierWait(QueueFull(queue.stage), queue.parity);
+      const WorkItem item = *QueueSlot(queue.stage);
+      BarrierArrive(QueueEmpty(queue.stage));
+      queue.Advance();
+      if (item.expert < 0) return;
       const int k_blocks = KBlocks(item);
       const int m = (item.m_group * kCluster + rank_) * kTileM;
       const int boxes = (item.n_size + 63) / 64;
@@ -169,49 +229,50 @@ class GemmBlock {
 
   __device__ __forceinline__ void Consume(const CUtensorMap* d_map) {
     const int group = Uniform(threadIdx.x / 128) - 1;
-    Schedule schedule(params_.schedule, row_start_);
     Store store(d_map, memory_ + kStages * kStageBytes + group * kStoreBytes, group,
                 params_.accumulate);
     State state;
+    QueueRing queue;
     WorkItem item;
-    const int clusters = gridDim.x / kCluster;
-    for (int index = blockIdx.x / kCluster; FindUniform(&schedule, index, &item);
-         index += clusters) {
+    while (PopUniform(&queue, &item)) {
       const typename Store::Place place = {
           (item.m_group * kCluster + static_cast<int>(rank_)) * kTileM, item.n_begin, item.n_size,
           item.expert, params_.m_extent};
       const int k_blocks = KBlocks(item);
-      if (k_blocks == 0) {
-        store.Zeros(place);
-        continue;
+      if constexpr (!kRaggedN) {
+        if (k_blocks == 0) {
+          store.Zeros(place);
+          continue;
+        }
       }
+      const int tail_steps = ((item.row_end - item.row_begin - 1) % kTileK) / 16 + 1;
       switch ((item.n_size - 128 + kRowUnit - 1) / kRowUnit) {
         case 8:
-          Tile<256>(store, group, k_blocks, place, &state);
+          Tile<256>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 7:
-          Tile<240>(store, group, k_blocks, place, &state);
+          Tile<240>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 6:
-          Tile<224>(store, group, k_blocks, place, &state);
+          Tile<224>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 5:
-          Tile<208>(store, group, k_blocks, place, &state);
+          Tile<208>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 4:
-          Tile<192>(store, group, k_blocks, place, &state);
+          Tile<192>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 3:
-          Tile<176>(store, group, k_blocks, place, &state);
+          Tile<176>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 2:
-          Tile<160>(store, group, k_blocks, place, &state);
+          Tile<160>(store, group, k_blocks, tail_steps, place, &state);
           break;
         case 1:
-          Tile<144>(store, group, k_blocks, place, &state);
+          Tile<144>(store, group, k_blocks, tail_steps, place, &state);
           break;
         default:
-          Tile<128>(store, group, k_blocks, place, &state);
+          Tile<128>(store, group, k_blocks, tail_steps, place, &state);
           break;
       }
     }
@@ -223,7 +284,7 @@ class GemmBlock {
   // blocks are multiplied. FP32 has room for half of a tile there; the other half is stored at
   // once.
   template <int kN>
-  __device__ __forceinline__ void Tile(Store& store, int group, int k_blocks,
+  __device__ __forceinline__ void Tile(Store& store, int group, int k_blocks, int tail_steps,
                                        const typename Store::Place& place, State* state) const {
     Ring ring = state->ring;
     Ring unreleased = ring;
@@ -253,7 +314,13 @@ class GemmBlock {
         MultiplyBlocks<kN>(kb + pause, group, &kb, &ring, &unreleased, d);
       }
     }
-    MultiplyBlocks<kN>(k_blocks, group, &kb, &ring, &unreleased, d);
+    if constexpr (kRaggedN) {
+      MultiplyBlocks<kN>(k_blocks, group, &kb, &ring, &unreleased, d);
+    } else {
+      const bool cut = tail_steps < kTileK / 16;
+      MultiplyBlocks<kN>(k_blocks - cut, group, &kb, &ring, &unreleased, d);
+      if (kb < k_blocks) MultiplyTail<kN>(tail_steps, group, &ring, &unreleased, d);
+    }
     WgmmaWait<0>();
     HoldAccumulators<kN / 2>(d);
     Release(unreleased.stage);
@@ -280,19 +347,44 @@ class GemmBlock {
     }
   }
 
+  // One block more, of which only the first `steps` x 16 of the contraction are not zeros.
+  template <int kN>
+  __device__ __forceinline__ void MultiplyTail(int steps, int group, Ring* ring, Ring* unreleased,
+                                               float (&d)[128]) const {
+    BarrierWait(Full(ring->stage), ring->parity);
+    WgmmaFence();
+    uint64_t a = ADescriptor(ring->stage, group), b = BDescriptor(ring->stage);
+#pragma unroll 1
+    for (int step = 0; step < steps; ++step) {
+      Wgmma<kN, kAKMajor, kBKMajor, true>(d, a, b);
+      a += kDescriptorStepK16<kAKMajor>;
+      b += kDescriptorStepK16<kBKMajor>;
+    }
+    WgmmaCommit();
+    WgmmaWait<1>();
+    Release(unreleased->stage);
+    unreleased->Advance();
+    ring->Advance();
+  }
+
   // The shuffles tell the compiler that a value is the same in all threads of a warp: where it has
   // to suspect branches that differ, it waits for every wgmma before the next.
   __device__ __forceinline__ static int Uniform(int value) { return __shfl_sync(~0u, value, 0); }
 
-  __device__ __forceinline__ bool FindUniform(Schedule* schedule, int index, WorkItem* item) const {
-    const bool found = Uniform(schedule->Find(index, item));
-    item->expert = Uniform(item->expert);
-    item->row_begin = Uniform(item->row_begin);
-    item->row_end = Uniform(item->row_end);
-    item->m_group = Uniform(item->m_group);
-    item->n_begin = Uniform(item->n_begin);
-    item->n_size = Uniform(item->n_size);
-    return found;
+  // False at the end of the queue.
+  __device__ __forceinline__ bool PopUniform(QueueRing* ring, WorkItem* item) const {
+    BarrierWait(QueueFull(ring->stage), ring->parity);
+    const WorkItem* slot = QueueSlot(ring->stage);
+    item->expert = Uniform(slot->expert);
+    item->row_begin = Uniform(slot->row_begin);
+    item->row_end = Uniform(slot->row_end);
+    item->m_group = Uniform(slot->m_group);
+    item->n_begin = Uniform(slot->n_begin);
+    item->n_size = Uniform(slot->n_size);
+    if (threadIdx.x % 32 == 0) BarrierArrive(QueueEmpty(ring->stage));
+    __syncwarp();
+    ring->Advance();
+    return item->expert >= 0;
   }
 
   __device__ __forceinline__ uint64_t ADescriptor(int stage, int group) const {
@@ -325,6 +417,7 @@ class GemmBlock {
  private:
   const GemmParams& params_;
   const Shared memory_;
+  uint8_t* const queue_;
   const int* const row_start_;
   const uint32_t rank_;
 };
@@ -337,7 +430,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                       const __grid_constant__ GemmParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
   int* row_start = reinterpret_cast<int*>(shared + kRowStartOffset);
-  GemmBlock<kOp, kFp32> block(params, SharedAddress(shared), row_start);
+  GemmBlock<kOp, kFp32> block(params, shared);
 
   for (int i = threadIdx.x; i <= params.schedule.experts; i += kThreads) {
     const int64_t offset = params.offsets[i];
@@ -353,11 +446,15 @@ __global__ void __launch_bounds__(kThreads, 1)
   ClusterSync();
 
   if (threadIdx.x < 128) {
-    RegistersShrink<40>();
-    if (threadIdx.x == 0) block.Produce(&a_map, &b_map);
+    RegistersShrink<kDealerRegisters>();
+    if (threadIdx.x == 0) {
+      block.Produce(&a_map, &b_map);
+    } else if (threadIdx.x / 32 == 1) {
+      block.Deal();
+    }
     __syncwarp();
   } else {
-    RegistersGrow<232>();
+    RegistersGrow<kConsumerRegisters>();
     block.Consume(&d_map);
     __syncwarp();
   }

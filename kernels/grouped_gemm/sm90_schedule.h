@@ -1,9 +1,10 @@
 // File: kernels/grouped_gemm/sm90_schedule.h
 //
-// Which tile a block computes next. The persistent grid deals work items to clusters in turn: item
-// i belongs to cluster i % clusters. Items are numbered expert by expert, from the row starts
-// alone, so nothing has to be counted beforehand and every walk is deterministic. Runs on the host
-// too, where it is tested.
+// The tiles of an expert, and how forward and dgrad deal them to the clusters of the persistent
+// grid: in turn, item i to cluster i % clusters, numbered expert by expert. Their tiles cost nearly
+// the same; those of wgrad do not, and are dealt by cost (sm90_deal.h). All follows from the row
+// starts alone, so nothing has to be counted beforehand and every walk is deterministic. Runs on
+// the host too, where it is tested.
 //
 // An item is one N tile times one M tile for each block of the cluster, the M tiles side by side:
 // the blocks share the N operand. The ragged rows lie along N (forward, dgrad) and are cut evenly:
@@ -33,6 +34,8 @@ struct ScheduleShape {
   bool skip_empty =
       true;  // an expert without rows has no items (wgrad with beta 0: it has, to write zeros)
   int group = 8;
+  int tile_cost = 0;   // wgrad: what a tile costs beside its rows, in units of kRowUnit rows
+  int cost_shift = 0;  // wgrad: costs are counted in units of 2^cost_shift (sm90_deal.h)
 };
 
 struct WorkItem {
@@ -44,23 +47,25 @@ struct WorkItem {
   int n_size = 0;   // 1 to kTileN
 };
 
-class Schedule {
+// The items of one expert.
+class ExpertItems {
  public:
+  YM_HOST_DEVICE explicit ExpertItems(const ScheduleShape& shape) : shape_(shape) {}
+
   // row_start: [experts + 1], ascending.
-  YM_HOST_DEVICE Schedule(const ScheduleShape& shape, const int* row_start)
-      : shape_(shape), row_start_(row_start) {
-    LoadExpert();
+  YM_HOST_DEVICE void Load(const int* row_start, int expert) {
+    expert_ = expert;
+    row_begin_ = row_start[expert];
+    row_end_ = row_start[expert + 1];
+    const int rows = row_end_ - row_begin_;
+    n_tiles_ = ((shape_.ragged_n ? rows : shape_.n_extent) + kTileN - 1) / kTileN;
+    count_ = rows <= 0 && shape_.skip_empty ? 0 : shape_.m_groups * n_tiles_;
   }
 
-  // False past the end. `index` must not decrease from call to call.
-  YM_HOST_DEVICE bool Find(int index, WorkItem* item) {
-    while (expert_ < shape_.experts && index >= first_ + items_) {
-      first_ += items_;
-      ++expert_;
-      LoadExpert();
-    }
-    if (expert_ >= shape_.experts) return false;
-    const int local = index - first_;
+  YM_HOST_DEVICE int expert() const { return expert_; }
+  YM_HOST_DEVICE int count() const { return count_; }
+
+  YM_HOST_DEVICE WorkItem Item(int local) const {
     const int inner_tiles = shape_.ragged_n ? n_tiles_ : shape_.m_groups;
     const int outer_tiles = shape_.ragged_n ? shape_.m_groups : n_tiles_;
     const int group_items = shape_.group * outer_tiles;
@@ -70,35 +75,27 @@ class Schedule {
     const int height = left < shape_.group ? left : shape_.group;
     const int outer = in_group / height;
     const int inner = group * shape_.group + in_group - outer * height;
-    item->expert = expert_;
-    item->row_begin = row_begin_;
-    item->row_end = row_end_;
+    WorkItem item;
+    item.expert = expert_;
+    item.row_begin = row_begin_;
+    item.row_end = row_end_;
     if (shape_.ragged_n) {
       const int rows = row_end_ - row_begin_;
       const int begin = RowCut(rows, inner), end = RowCut(rows, inner + 1);
-      item->m_group = outer;
-      item->n_begin = row_begin_ + begin;
-      item->n_size = (end < rows ? end : rows) - begin;
+      item.m_group = outer;
+      item.n_begin = row_begin_ + begin;
+      item.n_size = (end < rows ? end : rows) - begin;
     } else {
-      item->m_group = inner;
-      item->n_begin = outer * kTileN;
-      item->n_size =
-          shape_.n_extent - item->n_begin < kTileN ? shape_.n_extent - item->n_begin : kTileN;
+      const int left_n = shape_.n_extent - outer * kTileN;
+      item.m_group = inner;
+      item.n_begin = outer * kTileN;
+      item.n_size = left_n < kTileN ? left_n : kTileN;
     }
-    return true;
+    return item;
   }
 
  private:
-  YM_HOST_DEVICE void LoadExpert() {
-    if (expert_ >= shape_.experts) return;
-    row_begin_ = row_start_[expert_];
-    row_end_ = row_start_[expert_ + 1];
-    const int rows = row_end_ - row_begin_;
-    n_tiles_ = ((shape_.ragged_n ? rows : shape_.n_extent) + kTileN - 1) / kTileN;
-    items_ = rows <= 0 && shape_.skip_empty ? 0 : shape_.m_groups * n_tiles_;
-  }
-
-  // Where tile `i` of the expert begins.
+  // Where tile `i` begins.
   YM_HOST_DEVICE int RowCut(int rows, int i) const {
     const int units = (rows + kRowUnit - 1) / kRowUnit;
     const int whole = units / n_tiles_, rest = units - whole * n_tiles_;
@@ -106,13 +103,35 @@ class Schedule {
   }
 
   ScheduleShape shape_;
-  const int* row_start_;
-  int expert_ = 0;
-  int first_ = 0;  // items of the experts before
-  int items_ = 0;  // items of this expert
+  int expert_ = -1;
+  int count_ = 0;
   int n_tiles_ = 0;
   int row_begin_ = 0;
   int row_end_ = 0;
+};
+
+// All items in turn.
+class Schedule {
+ public:
+  YM_HOST_DEVICE Schedule(const ScheduleShape& shape, const int* row_start)
+      : experts_(shape.experts), row_start_(row_start), items_(shape) {}
+
+  // False past the end. `index` must not decrease from call to call.
+  YM_HOST_DEVICE bool Find(int index, WorkItem* item) {
+    while (index >= first_ + items_.count()) {
+      first_ += items_.count();
+      if (items_.expert() + 1 >= experts_) return false;
+      items_.Load(row_start_, items_.expert() + 1);
+    }
+    *item = items_.Item(index - first_);
+    return true;
+  }
+
+ private:
+  const int experts_;
+  const int* const row_start_;
+  ExpertItems items_;
+  int first_ = 0;  // items of the experts before
 };
 
 }  // namespace yardmaster::sm90

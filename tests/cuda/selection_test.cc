@@ -89,6 +89,10 @@ TEST_CASE("grouped gemm path: Hopper's kernels for BF16 in multiples of 8, else 
   CHECK(choose(GroupedGemmMode::kAuto, DType::kBF16, 90, 32, 4100, 7168) == Path::kPortable);
   CHECK(choose(GroupedGemmMode::kAuto, DType::kBF16, 90, 513, 4096, 7168) == Path::kPortable);
   CHECK(choose(GroupedGemmMode::kAuto, DType::kBF16, 90, 32, 4096, 7168, false) == Path::kPortable);
+  CHECK(ChooseGroupedGemm(GroupedGemmMode::kAuto, DType::kBF16, 100, 32, 4096, 7168, true, true) == Path::kBlackwell);
+  CHECK(ChooseGroupedGemm(GroupedGemmMode::kAuto, DType::kBF16, 100, 32, 4096, 7168, false, true) == Path::kPortable);
+  CHECK(ChooseGroupedGemm(GroupedGemmMode::kAuto, DType::kF32, 100, 32, 4096, 7168, true, true) == Path::kPortable);
+  CHECK(ChooseGroupedGemm(GroupedGemmMode::kAuto, DType::kBF16, 90, 32, 4096, 7168, true, true) == Path::kHopper);
   CHECK(choose(GroupedGemmMode::kPortable, DType::kBF16, 90, 32, 4096, 7168) == Path::kPortable);
   CHECK(choose(GroupedGemmMode::kLoop, DType::kF32, 90, 32, 4096, 7168) == Path::kLoop);
 }

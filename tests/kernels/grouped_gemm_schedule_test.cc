@@ -128,11 +128,13 @@ TEST_CASE(
 }
 
 TEST_CASE("the configuration uses the multiprocessors that are not left free") {
-  REQUIRE(SelectConfig(GemmOp::kForward, 132, 0).clusters == 66);
-  REQUIRE(SelectConfig(GemmOp::kForward, 132, 20).clusters == 56);
-  REQUIRE(SelectConfig(GemmOp::kWgrad, 132, 21).clusters == 55);
-  REQUIRE(SelectConfig(GemmOp::kDgrad, 132, 200).clusters == 1);
-  REQUIRE(SelectConfig(GemmOp::kDgrad, 132, -5).clusters == 66);
+  REQUIRE(SelectConfig(GemmOp::kForward, false, 132, 0).clusters == 66);
+  REQUIRE(SelectConfig(GemmOp::kForward, false, 132, 20).clusters == 56);
+  REQUIRE(SelectConfig(GemmOp::kWgrad, false, 132, 21).clusters == 55);
+  REQUIRE(SelectConfig(GemmOp::kDgrad, false, 132, 200).clusters == 1);
+  REQUIRE(SelectConfig(GemmOp::kDgrad, false, 132, -5).clusters == 66);
+  REQUIRE(SelectConfig(GemmOp::kWgrad, false, 1000, 0).clusters == kMaxClusters);
+  REQUIRE(SelectConfig(GemmOp::kWgrad, true, 132, 0).tile_cost > SelectConfig(GemmOp::kWgrad, false, 132, 0).tile_cost);
 }
 
 }  // namespace

@@ -3,20 +3,19 @@
 // Times the grouped GEMM beside dense cuBLASLt on the same rows, DeepSeek-V3 expert shapes: gate+up
 // (N=4096, K=7168) and down (N=7168, K=2048). Both run in turn in one process; the ratio is the
 // median over the pairs of dense time / our time (above 1: faster than dense). Data are random:
-// zeros would draw less power and run faster.
+// zeros would draw less power and run faster. Routings: routing_counts.h.
 //
-//   grouped_gemm_bench [--rows 32768] [--pairs 9] [--experts 4,8,32] [--routing all|balanced,...]
+//   grouped_gemm_bench [--rows 32768] [--pairs 9] [--experts 4,8,32] [--routing all|balanced,skew:4,...]
 //                      [--group 4] [--pause 2] [--ops forward,...] [--free-sms 0]
-#include <cmath>
 #include <cstring>
 #include <map>
 #include <memory>
-#include <random>
 #include <sstream>
 #include <string>
 
 #include "kernels/grouped_gemm/sm90_launch.h"
 #include "tools/bench/gpu_bench.cuh"
+#include "tools/commands/routing_counts.h"
 
 namespace yardmaster::bench {
 
@@ -33,40 +32,6 @@ std::vector<std::string> Split(const std::string& text) {
   return parts;
 }
 
-// Rows per expert that add up to `rows`.
-//   balanced   equal     vary30     +-30 %     one      all rows in one expert     empty    every
-//   other expert has none skewS      the largest expert has S times the mean, the others share the
-//   rest
-std::vector<int64_t> Counts(const std::string& routing, int experts, int64_t rows) {
-  std::vector<double> weight(experts, 1.0);
-  std::mt19937 random(7 + experts);
-  std::uniform_real_distribution<double> unit(0.0, 1.0);
-  if (routing == "vary30") {
-    for (double& w : weight) w = 0.7 + 0.6 * unit(random);
-  } else if (routing == "one") {
-    for (double& w : weight) w = 0.0;
-    weight[experts / 2] = 1.0;
-  } else if (routing == "empty") {
-    for (int e = 0; e < experts; e += 2) weight[e] = 0.0;
-  } else if (routing.rfind("skew", 0) == 0) {
-    const double skew = std::min<double>(std::stod(routing.substr(4)), experts);
-    for (double& w : weight) w = (experts - skew) / (experts - 1) * (0.9 + 0.2 * unit(random));
-    weight[experts / 3] = skew;
-  }
-  double total = 0.0;
-  for (double w : weight) total += w;
-  std::vector<int64_t> counts(experts, 0);
-  double sum = 0.0;
-  int64_t given = 0;
-  for (int e = 0; e < experts; ++e) {
-    sum += weight[e];
-    const int64_t until = std::llround(rows * sum / total);
-    counts[e] = until - given;
-    given = until;
-  }
-  return counts;
-}
-
 struct Variant {
   std::string name;
   GemmOp op;
@@ -79,6 +44,7 @@ const std::vector<Variant> kVariants = {
     {"dgrad", GemmOp::kDgrad, GroupedGemmOutput::kBf16, false},
     {"wgrad_f32_b1", GemmOp::kWgrad, GroupedGemmOutput::kFp32, true},
     {"wgrad_f32_b0", GemmOp::kWgrad, GroupedGemmOutput::kFp32, false},
+    {"wgrad_bf16_b1", GemmOp::kWgrad, GroupedGemmOutput::kBf16, true},
     {"wgrad_bf16_b0", GemmOp::kWgrad, GroupedGemmOutput::kBf16, false},
 };
 
@@ -92,7 +58,7 @@ const std::vector<Projection> kProjections = {{"gate+up", 4096, 7168}, {"down", 
 int Main(int argc, char** argv) {
   std::map<std::string, std::string> options = {
       {"--rows", "32768"},     {"--pairs", "9"},
-      {"--experts", "4,8,32"}, {"--routing", "balanced,vary30"},
+      {"--experts", "4,8,32"}, {"--routing", "balanced,jitter"},
       {"--group", "0"},        {"--ops", ""},
       {"--free-sms", "0"},     {"--projections", ""},
       {"--pause", "default"}};
@@ -104,7 +70,7 @@ int Main(int argc, char** argv) {
     options[argv[i]] = argv[i + 1];
   }
   if (options["--routing"] == "all")
-    options["--routing"] = "balanced,vary30,skew2,skew4,skew8,one,empty";
+    options["--routing"] = "balanced,jitter,skew:2,skew:4,one,empty";
   const int64_t rows = std::stoll(options["--rows"]);
   const int pairs = std::stoi(options["--pairs"]);
   const int free_sms = std::stoi(options["--free-sms"]);
@@ -179,13 +145,15 @@ int Main(int argc, char** argv) {
         problem.shape = {rows, experts, n, k};
         for (const std::string& routing : Split(options["--routing"])) {
           std::vector<int64_t> starts(experts + 1, 0);
-          const std::vector<int64_t> counts = Counts(routing, experts, rows);
+          const std::vector<int64_t> counts = RoutingCounts(routing, experts, rows);
           for (int i = 0; i < experts; ++i) starts[i + 1] = starts[i] + counts[i];
           BENCH_CHECK(cudaMemcpy(offsets.As<void>(), starts.data(), starts.size() * 8,
                                  cudaMemcpyHostToDevice));
           for (const std::string& group : Split(options["--group"])) {
             GemmConfig config =
-                sm90::SelectConfig(variant.op, device.multiProcessorCount, free_sms);
+                sm90::SelectConfig(
+                variant.op, variant.output == GroupedGemmOutput::kFp32, device.multiProcessorCount,
+                free_sms);
             if (group != "0") config.group = std::stoi(group);
             for (const std::string& pause : Split(options["--pause"])) {
               if (pause != "default") config.store_pause = std::stoi(pause);

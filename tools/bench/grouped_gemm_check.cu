@@ -245,10 +245,12 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
   FillNormal(b.w.As<bf16>(), int64_t{experts} * n * k, 13, 1.0f);
   const size_t weight_words = size_t{experts} * n * k;
   const int64_t* o = b.offsets.As<int64_t>();
-  for (int op = 0; op < 4; ++op) {
+  // 0 forward, 1 dgrad; wgrad: 2 FP32, 3 FP32 beta 1, 4 BF16, 5 BF16 beta 1
+  for (int op = 0; op < 6; ++op) {
+    const bool fp32 = op < 4, accumulate = op == 3 || op == 5;
     const size_t words = op == 0   ? size_t{4001} * n / 2
                          : op == 1 ? size_t{4001} * k / 2
-                                   : weight_words;
+                                   : (fp32 ? weight_words : weight_words / 2);
     Errors* errors = checker->Start();
     for (int i = 0; i <= repeats; ++i) {
       DeviceMemory const& to = i == 0 ? b.before : b.dw;
@@ -259,9 +261,11 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
         BENCH_CHECK(GroupedGemmDgradSm90(shape, b.dy.As<void>(), b.w.As<void>(), o, to.As<void>(),
                                          {}, nullptr));
       if (op >= 2) {
-        if (op == 3) FillNormal(to.As<float>(), weight_words, 14, 1.0f);
-        BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), o, op == 3,
-                                         GroupedGemmOutput::kFp32, to.As<void>(), {}, nullptr));
+        if (accumulate && fp32) FillNormal(to.As<float>(), weight_words, 14, 1.0f);
+        if (accumulate && !fp32) FillNormal(to.As<bf16>(), weight_words, 14, 1.0f);
+        BENCH_CHECK(GroupedGemmWgradSm90(
+            shape, b.dy.As<void>(), b.x.As<void>(), o, accumulate,
+            fp32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, to.As<void>(), {}, nullptr));
       }
       if (i > 0)
         CompareKernel<<<264, 256>>>(b.before.As<uint32_t>(), b.dw.As<uint32_t>(), words, errors);

@@ -5,6 +5,7 @@
 
 #include "kernels/common/scale_rows.h"
 #include "kernels/grouped_gemm/grouped_gemm.h"
+#include "kernels/grouped_gemm/grouped_gemm_sm100_cublaslt.h"
 #include "kernels/grouped_gemm_portable/grouped_gemm_portable.h"
 #include "src/ops/cuda/blas_lt.h"
 #include "src/ops/cuda/kernel_types.h"
@@ -12,11 +13,13 @@
 namespace yardmaster::cuda {
 
 GroupedGemmPath ChooseGroupedGemm(GroupedGemmMode mode, DType type, int sm, int64_t experts, int64_t n, int64_t k,
-                                  bool beta_one_or_zero) {
+                                  bool beta_one_or_zero, bool lt_grouped) {
   if (mode == GroupedGemmMode::kLoop) return GroupedGemmPath::kLoop;
-  const bool hopper = mode == GroupedGemmMode::kAuto && type == DType::kBF16 && sm == 90 && experts <= kGroupedGemmMaxExperts &&
-                      n > 0 && k > 0 && n % 8 == 0 && k % 8 == 0 && beta_one_or_zero;
-  return hopper ? GroupedGemmPath::kHopper : GroupedGemmPath::kPortable;
+  const bool special = mode == GroupedGemmMode::kAuto && type == DType::kBF16 && experts <= kGroupedGemmMaxExperts && n > 0 &&
+                       k > 0 && n % 8 == 0 && k % 8 == 0 && beta_one_or_zero;
+  if (special && sm == 90) return GroupedGemmPath::kHopper;
+  if (special && sm >= 100 && sm < 110 && lt_grouped) return GroupedGemmPath::kBlackwell;
+  return GroupedGemmPath::kPortable;
 }
 
 namespace {
@@ -26,7 +29,7 @@ struct Groups {
   const int64_t* offsets;
   Groups(const Tensor& rows, const Tensor& w_LNK, const Tensor& o)
       : R(rows.dim(0)), L(w_LNK.dim(0)), N(w_LNK.dim(1)), K(w_LNK.dim(2)), offsets(o.as<int64_t>()) {}
-  GroupedGemmShape hopper() const {
+  GroupedGemmShape special() const {
     return {.rows = R, .experts = static_cast<int>(L), .n = static_cast<int>(N), .k = static_cast<int>(K)};
   }
   PortableGroups portable() const { return {.rows = R, .experts = L, .n = N, .k = K, .offsets = offsets}; }
@@ -64,6 +67,37 @@ void LoopOverRows(const Stream& stream, const char* op, const Groups& g, const T
   }
 }
 
+// cuBLASLt's grouped matmul. The device's handle; what it reads of shapes and addresses lies at the end of the stream's
+// library workspace.
+class LtGrouped {
+ public:
+  explicit LtGrouped(CudaDevice& device) : device_(device) {
+    const cublasStatus_t status = cublasLtCreate(&handle_);
+    if (status != CUBLAS_STATUS_SUCCESS) device.Fail(cublasLtGetStatusString(status), "GroupedGemm", "cublasLtCreate");
+  }
+  LtGrouped(const LtGrouped&) = delete;
+  LtGrouped& operator=(const LtGrouped&) = delete;
+  ~LtGrouped() { static_cast<void>(cublasLtDestroy(handle_)); }
+
+  GroupedGemmLtResources Resources(cudaStream_t stream, int64_t experts) const {
+    const size_t arrays = (GroupedGemmLtArrayBytes(static_cast<int>(experts)) + 255) / 256 * 256;
+    char* const workspace = static_cast<char*>(device_.LibraryWorkspace(stream));
+    const size_t rest = CudaDevice::kLibraryWorkspace - arrays;
+    return {.handle = handle_, .arrays = workspace + rest, .workspace = workspace, .workspace_bytes = rest};
+  }
+
+  // False where the library has no algorithm for the problem: the portable kernels run then.
+  bool Done(cublasStatus_t status, const char* op) const {
+    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
+    if (status != CUBLAS_STATUS_SUCCESS) device_.Fail(cublasLtGetStatusString(status), op, "cublasLtMatmul (grouped)");
+    return true;
+  }
+
+ private:
+  CudaDevice& device_;
+  cublasLtHandle_t handle_ = nullptr;
+};
+
 }  // namespace
 
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,
@@ -71,11 +105,18 @@ void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& 
   constexpr const char* kOp = "GroupedGemmForward";
   const Groups g(x_RK, w_LNK, offsets);
   const DType type = w_LNK.dtype();
-  switch (ChooseGroupedGemm(mode, type, CudaDeviceOf(stream).properties().sm, g.L, g.N, g.K, true)) {
+  switch (ChooseGroupedGemm(mode, type, CudaDeviceOf(stream).properties().sm, g.L, g.N, g.K, true,
+                            GroupedGemmLtUsable())) {
     case GroupedGemmPath::kHopper:
-      YM_CUDA_CHECK(stream, kOp, GroupedGemmForwardSm90(g.hopper(), x_RK.data(), w_LNK.data(), g.offsets, y_RN.data(), {},
+      YM_CUDA_CHECK(stream, kOp, GroupedGemmForwardSm90(g.special(), x_RK.data(), w_LNK.data(), g.offsets, y_RN.data(), {},
                                                         CudaStream(stream)));
       return;
+    case GroupedGemmPath::kBlackwell: {
+      const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();
+      if (lt.Done(GroupedGemmForwardLt(lt.Resources(CudaStream(stream), g.L), g.special(), x_RK.data(), w_LNK.data(), g.offsets,
+                                       y_RN.data(), CudaStream(stream)), kOp)) return;
+      [[fallthrough]];
+    }
     case GroupedGemmPath::kPortable:
       YM_CUDA_CHECK(stream, kOp, PortableGroupedForward(KernelTypeOf(type), g.portable(), x_RK.data(), w_LNK.data(), y_RN.data(),
                                                         CudaStream(stream)));
@@ -89,11 +130,18 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
   constexpr const char* kOp = "GroupedGemmBackwardInput";
   const Groups g(dy_RN, w_LNK, offsets);
   const DType type = w_LNK.dtype();
-  switch (ChooseGroupedGemm(mode, type, CudaDeviceOf(stream).properties().sm, g.L, g.N, g.K, true)) {
+  switch (ChooseGroupedGemm(mode, type, CudaDeviceOf(stream).properties().sm, g.L, g.N, g.K, true,
+                            GroupedGemmLtUsable())) {
     case GroupedGemmPath::kHopper:
-      YM_CUDA_CHECK(stream, kOp, GroupedGemmDgradSm90(g.hopper(), dy_RN.data(), w_LNK.data(), g.offsets, dx_RK.data(), {},
+      YM_CUDA_CHECK(stream, kOp, GroupedGemmDgradSm90(g.special(), dy_RN.data(), w_LNK.data(), g.offsets, dx_RK.data(), {},
                                                       CudaStream(stream)));
       return;
+    case GroupedGemmPath::kBlackwell: {
+      const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();
+      if (lt.Done(GroupedGemmDgradLt(lt.Resources(CudaStream(stream), g.L), g.special(), dy_RN.data(), w_LNK.data(), g.offsets,
+                                     dx_RK.data(), CudaStream(stream)), kOp)) return;
+      [[fallthrough]];
+    }
     case GroupedGemmPath::kPortable:
       YM_CUDA_CHECK(stream, kOp, PortableGroupedDgrad(KernelTypeOf(type), g.portable(), dy_RN.data(), w_LNK.data(), dx_RK.data(),
                                                       CudaStream(stream)));
@@ -107,13 +155,21 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
   constexpr const char* kOp = "GroupedGemmBackwardWeight";
   const Groups g(x_RK, dw_LNK, offsets);
   const DType type = x_RK.dtype(), out = dw_LNK.dtype();
-  switch (ChooseGroupedGemm(mode, type, CudaDeviceOf(stream).properties().sm, g.L, g.N, g.K, beta == 0 || beta == 1)) {
+  switch (ChooseGroupedGemm(mode, type, CudaDeviceOf(stream).properties().sm, g.L, g.N, g.K, beta == 0 || beta == 1,
+                            GroupedGemmLtUsable())) {
     case GroupedGemmPath::kHopper:
       YM_CUDA_CHECK(stream, kOp,
-                    GroupedGemmWgradSm90(g.hopper(), dy_RN.data(), x_RK.data(), g.offsets, beta == 1,
+                    GroupedGemmWgradSm90(g.special(), dy_RN.data(), x_RK.data(), g.offsets, beta == 1,
                                          out == DType::kF32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, dw_LNK.data(),
                                          {}, CudaStream(stream)));
       return;
+    case GroupedGemmPath::kBlackwell: {
+      const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();
+      if (lt.Done(GroupedGemmWgradLt(lt.Resources(CudaStream(stream), g.L), g.special(), dy_RN.data(), x_RK.data(), g.offsets, beta == 1,
+                                     out == DType::kF32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, dw_LNK.data(),
+                                     CudaStream(stream)), kOp)) return;
+      [[fallthrough]];
+    }
     case GroupedGemmPath::kPortable:
       YM_CUDA_CHECK(stream, kOp, PortableGroupedWgrad(KernelTypeOf(type), KernelTypeOf(out), g.portable(), dy_RN.data(),
                                                       x_RK.data(), beta, dw_LNK.data(), CudaStream(stream)));

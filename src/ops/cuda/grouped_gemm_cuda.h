@@ -1,7 +1,8 @@
 // File: src/ops/cuda/grouped_gemm_cuda.h
 //
-// Three ways to the same result: Hopper's kernels (BF16), the portable ones (every type, compute capability 8.0 on), and a
-// loop of dense GEMMs that reads the counts on the host. The loop is the baseline of benchmarks: it waits for the stream, so
+// Four ways to the same result: Hopper's kernels (BF16), cuBLASLt's grouped matmul on Blackwell (BF16, where the library
+// has it; not run yet), the portable ones (every type, compute capability 8.0 on), and a loop of dense GEMMs that reads
+// the counts on the host. The loop is the baseline of benchmarks: it waits for the stream, so
 // it can be neither captured nor overlapped.
 #pragma once
 
@@ -9,11 +10,12 @@
 
 namespace yardmaster::cuda {
 
-enum class GroupedGemmPath : uint8_t { kHopper, kPortable, kLoop };
+enum class GroupedGemmPath : uint8_t { kHopper, kBlackwell, kPortable, kLoop };
 
-// The whole choice. `beta_one_or_zero`: Hopper's kernels accumulate or overwrite, nothing else.
+// The whole choice. `beta_one_or_zero`: the kernels of one architecture accumulate or overwrite, nothing else.
+// `lt_grouped`: whether the cuBLASLt that runs has grouped matmuls.
 GroupedGemmPath ChooseGroupedGemm(GroupedGemmMode mode, DType type, int sm, int64_t experts, int64_t n, int64_t k,
-                                  bool beta_one_or_zero);
+                                  bool beta_one_or_zero, bool lt_grouped = false);
 
 // Arguments checked.
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,
