@@ -30,9 +30,10 @@ __device__ __forceinline__ void ForRow(const T* row, int64_t V, bool vector, F&&
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    CrossEntropyKernel(T* logits, int64_t V, const int32_t* targets, Accum<T> grad_scale, bool gradient, bool vector,
-                       double* losses) {
+    CrossEntropyKernel(T* logits, int64_t V, const int32_t* targets, double host_scale, const double* device_scale,
+                       bool gradient, bool vector, double* losses) {
   using A = Accum<T>;
+  const A grad_scale = static_cast<A>(device_scale != nullptr ? host_scale * *device_scale : host_scale);
   __shared__ A shared[kThreads / 32];
   const int64_t t = blockIdx.x;
   T* row = logits + t * V;
@@ -108,13 +109,14 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t CrossEntropyRows(KernelType type, void* logits, int64_t rows, int64_t V, const int32_t* targets, double grad_scale,
-                             bool gradient, double* losses, cudaStream_t stream) {
+cudaError_t CrossEntropyRows(KernelType type, void* logits, int64_t rows, int64_t V, const int32_t* targets,
+                             double grad_scale, const double* device_scale, bool gradient, double* losses,
+                             cudaStream_t stream) {
   if (rows == 0) return cudaSuccess;
   return DispatchKernelType(type, [&]<class T>() {
     const bool vector = V % Vector<T>::kWidth == 0 && reinterpret_cast<uintptr_t>(logits) % 16 == 0;
     CrossEntropyKernel<T><<<static_cast<unsigned>(rows), kThreads, 0, stream>>>(
-        static_cast<T*>(logits), V, targets, static_cast<Accum<T>>(grad_scale), gradient, vector, losses);
+        static_cast<T*>(logits), V, targets, grad_scale, device_scale, gradient, vector, losses);
     return cudaGetLastError();
   });
 }

@@ -19,9 +19,11 @@
 
 namespace yardmaster {
 
+// device_scale: FP64 in device memory that grad_scale is multiplied by, or null.
 // logits [rows, V] dense; targets int32 [rows]; losses FP64 [rows]. gradient false: the logits stay as they are.
-cudaError_t CrossEntropyRows(KernelType type, void* logits, int64_t rows, int64_t V, const int32_t* targets, double grad_scale,
-                             bool gradient, double* losses, cudaStream_t stream);
+cudaError_t CrossEntropyRows(KernelType type, void* logits, int64_t rows, int64_t V, const int32_t* targets,
+                             double grad_scale, const double* device_scale, bool gradient, double* losses,
+                             cudaStream_t stream);
 
 // loss_sum[0] += losses[0] + losses[1] + ... of the tokens that count, one after the other; valid[0] += their number (valid
 // may be null).

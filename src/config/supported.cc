@@ -8,8 +8,6 @@ namespace yardmaster {
 
 std::vector<std::string> UnsupportedFeatures(const Config& config) {
   std::vector<std::string> out;
-  if (config.runtime.device == "cuda")
-    out.push_back("runtime.device = cuda: this version computes on the cpu device");
   if (config.parallel.pp > 1) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
@@ -17,10 +15,10 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
     out.push_back(StrCat("moe.sequence_balance_weight = ", FormatNumber(config.moe.sequence_balance_weight),
                          ": this version has no sequence-wise balance loss"));
   }
-  if (config.precision.compute != "fp32" && config.precision.compute != "fp64") {
-    out.push_back(
-        StrCat("precision.compute = ", config.precision.compute, ": this version computes in fp32 or fp64"));
-  }
+  if (config.precision.compute == "fp8")
+    out.push_back("precision.compute = fp8: this version computes in bf16, fp32 or fp64");
+  if (config.precision.compute == "bf16" && config.runtime.device == "cpu")
+    out.push_back("precision.compute = bf16: the cpu device computes in fp32 or fp64");
   return out;
 }
 

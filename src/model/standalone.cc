@@ -41,7 +41,7 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
   {
     // The plan: the same micro-batch on the dry device, through the same arenas, which measure until they are
     // committed.
-    const std::unique_ptr<Device> dry = MakeDryDevice();
+    const std::unique_ptr<Device> dry = MakeDryDevice(device.target());
     Context ctx{Stream(dry.get()), work_, options.types};
     MicroBatch mb = mb_;
     const ForwardTaps taps{.hidden = {}, .routing = {}, .logits = logits_, .mtp_logits = mtp_logits_};

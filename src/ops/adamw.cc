@@ -3,6 +3,9 @@
 #include "src/ops/cpu/adamw_cpu.h"
 #include "src/ops/op_args.h"
 #include "src/ops/step_control.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/adamw_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -22,6 +25,9 @@ void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, c
   }
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::AdamWMulti(stream, tensors, hyper, state);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::AdamWMulti(stream, tensors, hyper, state);
+#endif
   check.NoImplementation();
 }
 

@@ -2,6 +2,9 @@
 
 #include "src/ops/cpu/elementwise_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/elementwise_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -10,17 +13,23 @@ void Fill(const Stream& stream, double value, const Tensor& y) {
   check.Contiguous("y", y, y.dtype(), y.shape());
   if (stream.dry() || y.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Fill(stream, value, y);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::Fill(stream, value, y);
+#endif
   check.NoImplementation();
 }
 
 void Add(const Stream& stream, const Tensor& a, const Tensor& b, const Tensor& y) {
   const OpArgs check(stream, "Add");
-  const DType type = check.ComputeType("a", a);
+  const DType type = check.WorkType("a", a);
   check.Contiguous("a", a, type, a.shape());
   check.Contiguous("b", b, type, a.shape());
   check.Contiguous("y", y, type, a.shape());
   if (stream.dry() || y.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Add(stream, a, b, y);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::Add(stream, a, b, y);
+#endif
   check.NoImplementation();
 }
 
@@ -35,6 +44,9 @@ void Copy(const Stream& stream, const Tensor& x, const Tensor& y) {
            DTypeName(y.dtype()));
   if (stream.dry() || y.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Copy(stream, x, y);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::Copy(stream, x, y);
+#endif
   check.NoImplementation();
 }
 

@@ -1,7 +1,11 @@
 #include "src/ops/embedding.h"
 
 #include "src/ops/cpu/embedding_cpu.h"
+#include "src/ops/cuda/workspaces.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/embedding_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -9,12 +13,15 @@ void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& tab
   const OpArgs check(stream, "EmbeddingForward");
   check.Rank("ids", ids, 1);
   check.Rank("table_VD", table_VD, 2);
-  const DType type = check.ComputeType("table_VD", table_VD);
+  const DType type = check.WorkType("table_VD", table_VD);
   check.Contiguous("ids", ids, DType::kI32, {ids.dim(0)});
   check.Contiguous("table_VD", table_VD, type, table_VD.shape());
   check.Contiguous("x_TD", x_TD, type, {ids.dim(0), table_VD.dim(1)});
   if (stream.dry() || x_TD.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingForward(stream, ids, table_VD, x_TD);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::EmbeddingForward(stream, ids, table_VD, x_TD);
+#endif
   check.NoImplementation();
 }
 
@@ -23,13 +30,23 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
   const OpArgs check(stream, "EmbeddingBackward");
   check.Rank("ids", ids, 1);
   check.Rank("dtable_VD", dtable_VD, 2);
-  const DType type = check.ComputeType("dtable_VD", dtable_VD);
+  const DType type = check.WorkType("dx_TD", dx_TD);
   check.Contiguous("ids", ids, DType::kI32, {ids.dim(0)});
   check.Contiguous("dx_TD", dx_TD, type, {ids.dim(0), dtable_VD.dim(1)});
-  check.Contiguous("dtable_VD", dtable_VD, type, dtable_VD.shape());
-  static_cast<void>(work);  // the cpu version adds in place
+  check.Contiguous("dtable_VD", dtable_VD, OpArgs::AccumType(type), dtable_VD.shape());
+  ArenaScope scope(work);
+  Tensor order, prefix, starts;  // the cpu version adds in place
+  if (stream.target() == DeviceKind::kCuda) {
+    const int64_t bins = cuda::EmbeddingDigits(dtable_VD.dim(0)).bins();
+    order = work.Allocate("embedding order", DType::kI32, {2, ids.dim(0)});
+    prefix = work.Allocate("embedding prefix sums", DType::kI64, {bins, cuda::SortChunks(ids.dim(0))});
+    starts = work.Allocate("embedding starts", DType::kI64, {bins + 1});
+  }
   if (stream.dry() || dtable_VD.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD, order, prefix, starts);
+#endif
   check.NoImplementation();
 }
 

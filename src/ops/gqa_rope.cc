@@ -2,6 +2,9 @@
 
 #include "src/ops/cpu/gqa_rope_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/gqa_rope_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -11,15 +14,18 @@ void Run(const Stream& stream, const char* op, const GqaRopeArgs& g, bool backwa
   check.Rank("q", g.q, 3);
   check.Rank("k", g.k, 3);
   check.Rank("table", g.table, 3);
-  const DType type = check.ComputeType("q", g.q);
+  const DType type = check.WorkType("q", g.q);
   const int64_t n_T = g.q.dim(0), Q = g.q.dim(2);
   YM_CHECK(Q % 2 == 0, op, ": heads of ", Q);
   check.Contiguous("q", g.q, type, g.q.shape());
   check.Contiguous("k", g.k, type, {n_T, g.k.dim(1), Q});
   check.Contiguous("positions", g.positions, DType::kI32, {n_T});
-  check.Contiguous("table", g.table, type, {g.table.dim(0), Q / 2, 2});
+  check.Contiguous("table", g.table, OpArgs::AccumType(type), {g.table.dim(0), Q / 2, 2});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::GqaRope(stream, g, backward);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::GqaRope(stream, op, g, backward);
+#endif
   check.NoImplementation();
 }
 

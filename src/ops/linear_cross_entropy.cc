@@ -21,10 +21,7 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, A
   check.Contiguous("head", g.head, type, {V, D});
   check.Contiguous("targets", g.targets, DType::kI32, {n_T});
   check.Contiguous("loss_sum", g.loss_sum, DType::kF64, {1});
-  if (g.device_scale.defined()) {
-    check.Contiguous("device_scale", g.device_scale, DType::kF64, {1});
-    if (stream.kind() == DeviceKind::kCuda) check.NoImplementation();
-  }
+  if (g.device_scale.defined()) check.Contiguous("device_scale", g.device_scale, DType::kF64, {1});
   if (g.valid.defined()) check.Contiguous("valid", g.valid, DType::kI64, {1});
   YM_CHECK(g.dx.defined() == g.dhead.defined(), "LinearCrossEntropy: dx goes with dhead");
   if (g.dx.defined()) {

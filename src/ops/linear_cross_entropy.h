@@ -18,7 +18,7 @@ struct LinearCrossEntropyArgs {
   Tensor head;              // [V, D]
   Tensor targets;           // int32 [T], -1: ignored
   double grad_scale = 1;
-  Tensor device_scale = {};  // F64 [1]: grad_scale is multiplied by it (cpu only); undefined: 1
+  Tensor device_scale = {};  // F64 [1]: grad_scale is multiplied by it; undefined: 1
   Tensor loss_sum;          // F64 [1]: += sum of the losses, in token order
   Tensor valid = {};        // int64 [1]: += number of counted tokens; undefined: not counted
   Tensor dx = {};           // [T, D], overwritten; undefined: no gradients (evaluation)

@@ -3,6 +3,9 @@
 #include "src/ops/cpu/mtp_targets_cpu.h"
 #include "src/ops/op_args.h"
 #include "src/ops/step_control.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/mtp_targets_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -22,6 +25,9 @@ void MtpTargets(const Stream& stream, const MtpTargetsArgs& g) {
   if (g.valid.defined()) check.Contiguous("valid", g.valid, DType::kI64, {1});
   if (stream.dry() || shape.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::MtpTargets(g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::MtpTargets(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -33,6 +39,9 @@ void MtpLossScale(const Stream& stream, const MtpLossScaleArgs& g) {
   check.Contiguous("scale", g.scale, DType::kF64, {1});
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::MtpLossScale(g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::MtpLossScale(stream, g);
+#endif
   check.NoImplementation();
 }
 

@@ -1,7 +1,11 @@
 #include "src/ops/permute.h"
 
 #include "src/ops/cpu/permute_cpu.h"
+#include "src/ops/cuda/workspaces.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/permute_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -17,9 +21,19 @@ void PermutePlan(const Stream& stream, const PermutePlanArgs& g, const Tensor& o
   check.Contiguous("source", g.source, DType::kI64, g.source.shape());
   check.Contiguous("overflow", overflow, DType::kI32, {1});
   ArenaScope scope(work);
-  const Tensor next_row = work.Allocate("permute next row", DType::kI64, {g.offsets.dim(0)});
+  const int64_t L = g.offsets.dim(0) - 1;
+  Tensor next_row, prefix, starts;
+  if (stream.target() == DeviceKind::kCuda) {
+    prefix = work.Allocate("permute prefix sums", DType::kI64, {L, cuda::SortChunks(g.idx.elements())});
+    starts = work.Allocate("permute starts", DType::kI64, {L + 1});
+  } else {
+    next_row = work.Allocate("permute next row", DType::kI64, {L + 1});
+  }
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::PermutePlan(g, overflow, next_row);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::PermutePlan(stream, g, overflow, prefix, starts);
+#endif
   check.NoImplementation();
 }
 
@@ -42,6 +56,9 @@ void Permute(const Stream& stream, const PermuteArgs& g) {
   }
   if (stream.dry() || R == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Permute(stream, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::Permute(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -50,7 +67,7 @@ void Unpermute(const Stream& stream, const UnpermuteArgs& g) {
   check.Rank("y_TD", g.y_TD, 2);
   check.Rank("y_RD", g.y_RD, 2);
   check.Rank("slot", g.slot, 2);
-  const DType type = check.ComputeType("y_TD", g.y_TD);
+  const DType type = check.WorkType("y_TD", g.y_TD);
   const int64_t n_T = g.y_TD.dim(0), D = g.y_TD.dim(1), R = g.y_RD.dim(0), K = g.slot.dim(1);
   check.Contiguous("y_TD", g.y_TD, type, {n_T, D});
   check.Contiguous("y_RD", g.y_RD, type, {R, D});
@@ -59,12 +76,15 @@ void Unpermute(const Stream& stream, const UnpermuteArgs& g) {
   if (g.addend.defined()) check.Contiguous("addend", g.addend, type, {n_T, D});
   YM_CHECK(g.dw_R.defined() == g.dw_TK.defined(), "Unpermute: dw_R goes with dw_TK");
   if (g.dw_R.defined()) {
-    const DType dw_type = check.ComputeType("dw_R", g.dw_R);
+    const DType dw_type = OpArgs::AccumType(type);
     check.Contiguous("dw_R", g.dw_R, dw_type, {R});
     check.Contiguous("dw_TK", g.dw_TK, dw_type, {n_T, K});
   }
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Unpermute(stream, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::Unpermute(stream, g);
+#endif
   check.NoImplementation();
 }
 

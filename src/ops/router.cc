@@ -2,6 +2,9 @@
 
 #include "src/ops/cpu/router_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/router_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -35,6 +38,9 @@ void RouterForward(const Stream& stream, const RouterSpec& spec, const RouterArg
   if (g.counts.defined()) check.Contiguous("counts", g.counts, DType::kI64, {E});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterForward(stream, spec, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::RouterForward(stream, spec, g);
+#endif
   check.NoImplementation();
 }
 
@@ -50,6 +56,9 @@ void RouterBackward(const Stream& stream, const RouterSpec& spec, const RouterBa
   check.Contiguous("dw", g.dw, type, {n_T, K});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBackward(stream, spec, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::RouterBackward(stream, spec, g);
+#endif
   check.NoImplementation();
 }
 

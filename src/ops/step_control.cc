@@ -5,6 +5,9 @@
 #include "src/config/schedule_config.h"
 #include "src/ops/cpu/step_control_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/step_control_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -46,6 +49,9 @@ void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials) {
   check.Contiguous("partials", partials, DType::kF64, {NumNormChunks(x.shape())});
   if (stream.dry() || x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::SumSquares(stream, x, partials);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::SumSquares(stream, x, cpu::kNormChunkRows, partials);
+#endif
   check.NoImplementation();
 }
 
@@ -59,6 +65,9 @@ void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
   check.Contiguous("state", g.state, DType::kU8, BytesOf<StepState>());
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::JudgeStep(g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::JudgeStep(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -67,6 +76,9 @@ void FinishStep(const Stream& stream, int64_t tokens_of_step, const Tensor& stat
   check.Contiguous("state", state, DType::kU8, BytesOf<StepState>());
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::FinishStep(tokens_of_step, state);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::FinishStep(stream, tokens_of_step, state);
+#endif
   check.NoImplementation();
 }
 
@@ -79,6 +91,9 @@ void RouterBiasUpdate(const Stream& stream, const RouterBiasUpdateArgs& g) {
   check.Contiguous("state", g.state, DType::kU8, BytesOf<StepState>());
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBiasUpdate(g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::RouterBiasUpdate(stream, g);
+#endif
   check.NoImplementation();
 }
 

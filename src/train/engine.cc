@@ -11,6 +11,7 @@ namespace yardmaster {
 namespace {
 
 ComputeTypes TypesOf(const Config& config) {
+  if (config.precision.compute == "bf16") return {DType::kBF16, DType::kF32};
   const DType type = config.precision.compute == "fp64" ? DType::kF64 : DType::kF32;
   return {type, type};
 }
@@ -101,8 +102,8 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
 }
 
 std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const Groups& groups,
-                                    Dispatcher* dispatcher) {
-  const std::unique_ptr<Device> dry = MakeDryDevice();
+                                    Dispatcher* dispatcher, DeviceKind kind) {
+  const std::unique_ptr<Device> dry = MakeDryDevice(kind);
   Engine engine(mode, config, groups, dispatcher, dry.get(), {});
   const int64_t micro_batches = engine.max_micro_batches_;
   const bool rounds = dispatcher && dispatcher->rounds();
@@ -113,6 +114,7 @@ std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const
       engine.Step(micro_batches, micro_batches * engine.micro_batch_tokens() * groups.dp->size(), exact);
     engine.EvaluateOnce(micro_batches, false, exact);
   }
+  if (mode == EngineMode::kInference) engine.Logits();
   return engine.HighWater();
 }
 
@@ -180,15 +182,14 @@ std::vector<double> Engine::Logits() {
   Context ctx{stream_, work_, types_};
   ArenaScope scope(work_);
   ForwardTaps taps;
-  HostTensor logits(types_.compute, {micro_batch_tokens(), config_.model.vocab_size});
-  YM_CHECK(device_->kind() == DeviceKind::kCpu, "logits are taken on the cpu device");
-  taps.logits = logits.view();
+  const Shape shape{micro_batch_tokens(), config_.model.vocab_size};
+  taps.logits = work_.Allocate("logits", types_.compute, shape);
   MicroBatch mb = MicroBatchAt(0, 0, /*training=*/false);
   model_->RunForward(ctx, mb, acc_, &taps);
-  std::vector<double> out(static_cast<size_t>(logits.elements()));
-  DispatchFloat(types_.compute, [&]<class T>() {
-    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(logits.as<T>()[i]);
-  });
+  const Tensor wide = work_.Allocate("logits in double", DType::kF64, shape);
+  Copy(stream_, taps.logits, wide);
+  std::vector<double> out(stream_.dry() ? 0 : static_cast<size_t>(wide.elements()));
+  if (!out.empty()) device_->CopyToHost(out.data(), wide.data(), out.size() * sizeof(double));
   return out;
 }
 

@@ -65,10 +65,10 @@ class Engine {
   Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device,
          const std::vector<ArenaSize>& sizes);
 
-  // The bytes of every arena for training steps and evaluations of this config: the same code on the dry
-  // device.
+  // The bytes of every arena for training steps and evaluations (inference: and Logits) of this config on a
+  // device of `kind`: the same code on the dry device.
   static std::vector<ArenaSize> Plan(EngineMode mode, const Config& config, const Groups& groups,
-                                     Dispatcher* dispatcher);
+                                     Dispatcher* dispatcher, DeviceKind kind);
 
   void Initialise(uint64_t seed);      // a fresh run
   void Stage(const HostBatch& batch);  // host -> device, before Step or Evaluate

@@ -20,7 +20,8 @@ int RunEvaluate(const EvaluateRunOptions& options) {
   config.parallel = {};
   config.train.global_batch_size = Schedule::Constant(static_cast<double>(config.train.micro_batch_size));
   Runtime runtime(run.loaded, nullptr);
-  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher());
+  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(),
+                                 runtime.device().kind());
   Engine engine(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(), &runtime.device(),
                 plan);
   LoadWeights(engine, run, alone);

@@ -102,7 +102,8 @@ void TrainingRun::Open() {
   LogInfo(
       DescribeData(config_, train_->stream(), validation_ ? &validation_->stream() : nullptr, fingerprints));
 
-  planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher());
+  planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(),
+                          runtime_.device().kind());
   LogInfo(MemoryTable(planned_, {}));
   AgreeOrThrow(
       agreement_,

@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "src/base/log.h"
+#include "src/device/cuda/make_cuda_device.h"
 #include "src/hf/hf_model_config.h"
 #include "src/hf/hf_transfer.h"
 #include "src/model/standalone.h"
@@ -17,14 +18,22 @@ namespace yardmaster {
 namespace {
 
 ComputeTypes TypesOf(const ParityOptions& options) {
-  if (options.device != "cpu") {
-    throw ConfigError(StrCat("parity cannot run on the device ", options.device, " in this build"),
-                      "--device", "use --device cpu");
-  }
+  if (options.device == "cuda" && options.precision == "bf16") return {DType::kBF16, DType::kF32};
   if (options.precision == "fp32") return {DType::kF32, DType::kF32};
   if (options.precision == "fp64") return {DType::kF64, DType::kF64};
-  throw ConfigError(StrCat("the cpu device does not compute in ", options.precision), "--precision",
-                    "use fp32 or fp64");
+  throw ConfigError(StrCat("the ", options.device, " device does not compute in ", options.precision),
+                    "--precision", options.device == "cuda" ? "use bf16, fp32 or fp64" : "use fp32 or fp64");
+}
+
+std::unique_ptr<Device> MakeDevice(const ParityOptions& options) {
+  if (options.device == "cuda") return MakeCudaDevice({});
+  if (options.device == "cpu") return MakeCpuDevice({.threads = static_cast<int>(options.threads)});
+  throw ConfigError(StrCat("there is no device ", options.device), "--device", "use cpu or cuda");
+}
+
+ParityTolerances TolerancesOf(const ParityOptions& options) {
+  if (options.precision == "bf16") return ParityTolerances::Bf16();
+  return options.device == "cuda" ? ParityTolerances::OtherDevice() : ParityTolerances();
 }
 
 std::vector<int32_t> Ints(const SafetensorsFile& file, const std::string& name, const Shape& shape) {
@@ -225,7 +234,7 @@ int RunParity(const ParityOptions& options) {
   CheckRange(tokens, 0, config.vocab_size, "tokens", expected_path);
   CheckRange(targets, -1, config.vocab_size, "targets", expected_path);
 
-  const std::unique_ptr<Device> device = MakeCpuDevice({.threads = static_cast<int>(options.threads)});
+  const std::unique_ptr<Device> device = MakeDevice(options);
   StandaloneModel run(config, {.types = types, .B = B, .S = S, .logits = true}, *device);
   const HfNaming naming = HfNamingOf(config.model_type);
   ImportHf(run.registry(), checkpoint, *device, naming);
@@ -294,7 +303,7 @@ int RunParity(const ParityOptions& options) {
   std::optional<SafetensorsFile> grads;
   if (PathExists(grads_path)) grads.emplace(grads_path, ExitCode::kData);
   const std::vector<ParityRow> rows =
-      CompareParity(results.list(), expected, grads ? &*grads : nullptr, {},
+      CompareParity(results.list(), expected, grads ? &*grads : nullptr, TolerancesOf(options),
                     [&](const std::string& name) { return OfAnotherRun(name, config); });
   LogInfo(ParityTable(rows));
   LogInfo(StrCat("written: ", options.out));

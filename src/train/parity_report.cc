@@ -154,7 +154,7 @@ class Comparison {
       if (!Pair(name, &a, &b)) continue;
       int64_t different = 0;
       for (size_t i = 0; i < a.size(); ++i) different += a[i] != b[i];
-      Add(name, static_cast<double>(different), 0, StrCat("different of ", a.size(), " choices"));
+      Add(name, static_cast<double>(different), tolerances_.routing, StrCat("different of ", a.size(), " choices"));
     }
   }
 
@@ -182,7 +182,7 @@ class Comparison {
       rows_.push_back({"gradients", 0, -1, "SKIPPED: no grads.safetensors beside the model", false});
       return;
     }
-    double all = 0;
+    double all = 0, squares = 0;
     for (const std::string& name : grads_->names()) all += std::pow(Norm(Doubles(grads_->Get(name))), 2);
     const double floor = tolerances_.gradient_floor * std::sqrt(all);
     std::vector<ParityRow> rows;
@@ -193,7 +193,8 @@ class Comparison {
         continue;
       }
       const std::vector<double> a = Doubles(at->second), b = Doubles(grads_->Get(name));
-      const double norm = Norm(b), difference = Norm(Minus(a, b)) / std::max(norm, floor);
+      const double apart = Norm(Minus(a, b)), norm = Norm(b), difference = apart / std::max(norm, floor);
+      squares += apart * apart;
       const double tolerance = tolerances_.gradients;
       rows.push_back({"grad." + name, floor > 0 ? difference : Norm(a), tolerance,
                       norm < floor ? StrFormat("norm %.3g, below the floor %.3g", norm, floor)
@@ -205,6 +206,8 @@ class Comparison {
         rows_.push_back({name, 0, -1, "computed here, but not in grads.safetensors", true});
       }
     }
+    Add("all gradients", Ratio(std::sqrt(squares), std::sqrt(all)), tolerances_.all_gradients,
+        "relative L2 of all together");
     std::stable_sort(rows.begin(), rows.end(), [](const ParityRow& a, const ParityRow& b) {
       if (a.failed != b.failed) return a.failed;
       return a.difference > b.difference;  // NaN has failed and is on top

@@ -20,6 +20,16 @@ struct ParityTolerances {
   // A gradient below this part of the L2 norm of all gradients counts as that large: where the reference is
   // zero (an expert without tokens) or rounding, a relative difference means nothing.
   double gradient_floor = 1e-6;
+  double all_gradients = -1;  // L2 of all differences over L2 of all gradients; below 0: shown only
+  double routing = 0;         // different choices; below 0: shown only
+
+  // float32 on a GPU: still other orders, and its own exp.
+  static ParityTolerances OtherDevice() { return {.logits = 1e-4, .loss = 1e-4}; }
+  // BF16 weights and activations, 8 bits of mantissa, rounded after every operation. Rounding also flips choices
+  // between experts of nearly equal scores: --route-from keeps them.
+  static ParityTolerances Bf16() {
+    return {.logits = -1, .loss = 1e-2, .gradients = 1e-1, .adamw_loss = 5e-2, .all_gradients = 3e-2, .routing = -1};
+  }
 };
 
 struct ParityRow {

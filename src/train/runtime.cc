@@ -8,6 +8,7 @@
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/comm/ep/mpi_dispatcher.h"
 #include "src/config/validate.h"
+#include "src/device/cuda/make_cuda_device.h"
 
 namespace yardmaster {
 namespace {
@@ -34,22 +35,48 @@ Mesh MakeMesh(const LoadedConfig& loaded, int world) {
   return Mesh(world, loaded.config.parallel.pp, ResolveEp(loaded.config, world));
 }
 
+// Why a run cannot be on the cuda device; empty: it can.
+std::string WhyNotCuda(int ranks, const CudaStatus& status) {
+  if (status.usable == 0) return status.reason;
+  if (ranks > 1) return StrCat(ranks, " ranks: this version joins ranks of the cpu device only");
+  return "";
+}
+
 }  // namespace
+
+DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason) {
+  const bool cpu_computes = config.precision.compute == "fp32" || config.precision.compute == "fp64";
+  *reason = StrCat("runtime.device: ", config.runtime.device);
+  DeviceKind kind = DeviceKind::kCpu;
+  std::string why_not;
+  if (config.runtime.device != "cpu") {
+    const CudaStatus status = CudaAvailability();
+    why_not = WhyNotCuda(ranks, status);
+    if (why_not.empty()) kind = DeviceKind::kCuda;
+    if (config.runtime.device == "auto") *reason = why_not.empty() ? status.reason : why_not;
+  }
+  if (kind != DeviceKind::kCuda && config.runtime.device == "cuda") {
+    throw ConfigError(StrCat("no cuda device: ", why_not), "runtime.device",
+                      "set runtime.device to cpu or auto");
+  }
+  if (kind == DeviceKind::kCpu && !cpu_computes) {
+    throw ConfigError(StrCat("the cpu device does not compute in ", config.precision.compute,
+                             why_not.empty() ? "" : StrCat("; no cuda device: ", why_not)),
+                      "precision.compute", "use fp32 or fp64, or a machine with a GPU");
+  }
+  return kind;
+}
 
 Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
     : world_(world), mesh_(MakeMesh(loaded, world ? world->size() : 1)) {
   const Config& config = loaded.config;
-  if (config.runtime.device == "auto") {
-    device_reason_ = YM_HAVE_CUDA ? "the cuda device does not train in this version" : "built without CUDA";
-  } else {
-    device_reason_ = "runtime.device: " + config.runtime.device;
-  }
+  const DeviceKind kind = ChooseDevice(config, size(), &device_reason_);
   const int local_size = world ? world->local_size() : 1;
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
   CpuOptions options;
   options.threads =
       config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads) : std::max(1, cores / local_size);
-  device_ = MakeCpuDevice(options);
+  device_ = kind == DeviceKind::kCuda ? MakeCudaDevice({.index = 0, .rank = rank()}) : MakeCpuDevice(options);
 
   if (world) world->set_timeout_seconds(config.runtime.timeout_seconds);
   if (!world) {

@@ -17,6 +17,11 @@
 
 namespace yardmaster {
 
+// The device of a run with `ranks` processes: what runtime.device says; auto: cuda where this build, this machine, the
+// number of ranks and the precision allow it, else cpu. `reason`, for the start-up summary. Throws ConfigError when the
+// device that was asked for cannot be had, or no device computes in the precision.
+DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason);
+
 class Runtime {
  public:
   // `loaded` decides device, threads and layout. `world` null: one process without MPI. Throws ConfigError

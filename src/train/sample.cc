@@ -46,7 +46,8 @@ int RunSample(const SampleOptions& options) {
   config.train.global_batch_size = Schedule::Constant(1);
   config.parallel = {};
   Runtime runtime(run.loaded, nullptr);
-  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher());
+  const auto plan = Engine::Plan(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(),
+                                 runtime.device().kind());
   Engine engine(EngineMode::kInference, config, runtime.groups(), runtime.dispatcher(), &runtime.device(),
                 plan);
   LoadWeights(engine, run, alone);

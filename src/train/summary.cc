@@ -31,7 +31,8 @@ std::string StartSummary(const Config& c, Runtime& runtime) {
   out += Row("layout", StrCat(runtime.size(), runtime.size() == 1 ? " rank" : " ranks", " = dp ", mesh.dp(),
                               " x pp ", mesh.pp(), ", ep ", mesh.ep(), c.parallel.ep == 0 ? " (auto)" : "",
                               ", zero ", c.parallel.zero));
-  out += Row("precision", StrCat("weights, activations, gradients ", c.precision.compute, "; moments ",
+  out += Row("precision", StrCat("weights, activations ", c.precision.compute, "; masters, gradients ",
+                                 c.precision.compute == "fp64" ? "fp64" : "fp32", "; moments ",
                                  c.optimizer.moments));
   out += Row("model",
              StrCat(c.model.model_type, ", ", c.model.num_hidden_layers, " layers (",

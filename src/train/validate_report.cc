@@ -13,13 +13,16 @@ namespace {
 // Memory of one rank that holds the whole model: the same code as a run, on the dry device.
 std::string MemoryOnOneRank(Config config) {
   config.parallel = {};
+  // auto, on whatever machine this is: the device that computes in this precision.
+  const bool cuda = config.runtime.device == "cuda" || config.precision.compute == "bf16";
+  const DeviceKind kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   const auto self = MakeSelfCommunicator("self");
   std::unique_ptr<Dispatcher> dispatcher;
   if (config.model.n_routed_experts > 0)
     dispatcher =
         std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
   return MemoryTable(
-      Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get()),
+      Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get(), kind),
       {});
 }
 

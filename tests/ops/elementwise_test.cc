@@ -14,6 +14,7 @@ TEST_CASE("add: apart and in place") {
     op.name = "add";
     op.inputs = {{"a", {3, 37}, RandomValues("a", 111)}, {"b", {3, 37}, RandomValues("b", 111)}};
     op.outputs = {{"y", {3, 37}}};
+    op.bf16 = true;
     op.forward = [where](const OpRun& r) {
       if (where) Copy(r.stream(), r[where == 1 ? "a" : "b"], r["y"]);
       Add(r.stream(), where == 1 ? r["y"] : r["a"], where == 2 ? r["y"] : r["b"], r["y"]);
@@ -34,10 +35,11 @@ TEST_CASE("copy: strided rows") {
   op.name = "copy";
   op.inputs = {{"x", {5, 7}, RandomValues("x", 35), true, DType::kF32, 4}};
   op.outputs = {{"y", {5, 7}, true, DType::kF32, 2}};
+  op.bf16 = true;
   op.forward = [](const OpRun& r) { Copy(r.stream(), r["x"], r["y"]); };
   op.reference = [](const OpValues& in, OpValues& out) { out["y"] = in.at("x"); };
   op.tolerance_f64 = 0;
-  op.tolerance_f32 = 0;
+  op.tolerance_f32 = op.tolerance_bf16 = op.tolerance_device_f32 = 0;
   CheckOp(op);
 }
 

@@ -10,7 +10,8 @@ void CheckEmbedding(int64_t V, int64_t D, const std::vector<double>& ids) {
   const int64_t n_T = static_cast<int64_t>(ids.size());
   OpDeclaration op;
   op.name = "embedding";
-  op.inputs = {{"ids", {n_T}, ids, false, DType::kI32}, {"table", {V, D}, RandomValues("table", V * D)}};
+  op.inputs = {{"ids", {n_T}, ids, false, DType::kI32}, {.name = "table", .shape = {V, D}, .values = RandomValues("table", V * D), .main_gradient = true}};
+  op.bf16 = true;
   op.outputs = {{"x", {n_T, D}}};
   op.forward = [](const OpRun& r) { EmbeddingForward(r.stream(), r["ids"], r["table"], r["x"]); };
   op.backward = [](const OpRun& r) {

@@ -25,7 +25,8 @@ void CheckGqaRope(int64_t n_T, int64_t H, int64_t G, int64_t Q) {
   op.inputs = {{"q", {n_T, H, Q}, RandomValues("q", n_T * H * Q)},
                {"k", {n_T, G, Q}, RandomValues("k", n_T * G * Q)},
                {"positions", {n_T}, positions, false, DType::kI32},
-               {"table", {max_positions, Q / 2, 2}, table, false}};
+               {"table", {max_positions, Q / 2, 2}, table, false, DType::kF32, 0, -1, /*accum=*/true}};
+  op.bf16 = true;
   op.outputs = {{"q_out", {n_T, H, Q}}, {"k_out", {n_T, G, Q}}};
   op.forward = [](const OpRun& r) {
     Copy(r.stream(), r["q"], r["q_out"]);

@@ -25,7 +25,8 @@ void CheckMla(int64_t n_T, int64_t H, int64_t N, int64_t P, int64_t V, bool in_p
                {"kv", {n_T, H, N + V}, RandomValues("kv", n_T * H * (N + V))},
                {"k_rope", {n_T, P}, RandomValues("k_rope", n_T * P), true, DType::kF32, padding},
                {"positions", {n_T}, positions, false, DType::kI32},
-               {"table", {max_positions, P / 2, 2}, table, false}};
+               {"table", {max_positions, P / 2, 2}, table, false, DType::kF32, 0, -1, /*accum=*/true}};
+  op.bf16 = true;
   op.outputs = {{"q_out", {n_T, H, Q}}, {"k_out", {n_T, H, Q}}, {"v_out", {n_T, H, V}}};
   op.forward = [in_place](const OpRun& r) {
     if (in_place) Copy(r.stream(), r["q"], r["q_out"]);

@@ -41,15 +41,27 @@ std::vector<Case> Cases() {
 }
 
 struct Plan {
-  HostTensor offsets, slot, source, overflow;
+  Tensor offsets, slot, source, overflow;
 };
 
-Plan MakePlan(const Stream& stream, const Case& c, const Tensor& idx, Arena& work) {
-  Plan plan{HostTensor(DType::kI64, {c.L + 1}), HostTensor(DType::kI64, idx.shape()), HostTensor(DType::kI64, {c.R}),
-            HostTensor(DType::kI32, {1})};
-  PermutePlan(stream, {.idx = idx, .expert_begin = c.expert_begin, .offsets = plan.offsets.view(), .slot = plan.slot.view(),
-                       .source = plan.source.view()}, plan.overflow.view(), work);
+// `make` gives a tensor of a type and shape, zeroed.
+template <class Make>
+Plan MakePlan(const Stream& stream, const Case& c, const Tensor& idx, Arena& work, const Make& make) {
+  Plan plan{make(DType::kI64, Shape{c.L + 1}), make(DType::kI64, idx.shape()), make(DType::kI64, Shape{c.R}),
+            make(DType::kI32, Shape{1})};
+  PermutePlan(stream, {.idx = idx, .expert_begin = c.expert_begin, .offsets = plan.offsets, .slot = plan.slot,
+                       .source = plan.source}, plan.overflow, work);
   return plan;
+}
+
+Plan MakePlan(CpuFixture& cpu, const Case& c, const Tensor& idx) {
+  return MakePlan(cpu.stream(), c, idx, cpu.work(), [&](DType type, const Shape& shape) { return cpu.Make(type, shape); });
+}
+
+Plan MakePlan(const OpRun& r, const Case& c) {
+  return MakePlan(r.stream(), c, r["idx"], r.work(), [&](DType type, const Shape& shape) {
+    return r.Scratch(type, shape, std::vector<double>(static_cast<size_t>(shape.elements())));
+  });
 }
 
 TEST_CASE("permute plan: rows of an expert are its tokens in order") {
@@ -57,7 +69,7 @@ TEST_CASE("permute plan: rows of an expert are its tokens in order") {
   for (const Case& c : Cases()) {
     const int64_t n_T = static_cast<int64_t>(c.idx.size()) / c.K;
     const Tensor idx = cpu.Make(DType::kI32, {n_T, c.K}, c.idx);
-    const Plan plan = MakePlan(cpu.stream(), c, idx, cpu.work());
+    const Plan plan = MakePlan(cpu, c, idx);
     const std::vector<int64_t> source = SourceOf(c);
     std::vector<int64_t> slot(c.idx.size(), -1);
     for (size_t r = 0; r < source.size(); ++r) {
@@ -80,15 +92,14 @@ TEST_CASE("permute plan: more rows than fit are reported and the rest stays cons
   CpuFixture cpu;
   const Case c{3, 0, 3, 2, 4, {0, 1, 0, 2, 1, 2}};
   const Tensor idx = cpu.Make(DType::kI32, {3, 2}, c.idx);
-  const Plan plan = MakePlan(cpu.stream(), c, idx, cpu.work());
-  CHECK(ValuesOf(plan.offsets.view()) == std::vector<double>{0, 2, 4, 4});
-  CHECK(ValuesOf(plan.slot.view()) == std::vector<double>{0, 2, 1, -1, 3, -1});
-  CHECK(ValuesOf(plan.source.view()) == std::vector<double>{0, 2, 1, 4});
+  const Plan plan = MakePlan(cpu, c, idx);
+  CHECK(ValuesOf(plan.offsets) == std::vector<double>{0, 2, 4, 4});
+  CHECK(ValuesOf(plan.slot) == std::vector<double>{0, 2, 1, -1, 3, -1});
+  CHECK(ValuesOf(plan.source) == std::vector<double>{0, 2, 1, 4});
   CHECK(plan.overflow.as<int32_t>()[0] == 1);
-  const Case fits{3, 0, 3, 2, 6, c.idx};  // sticky: a plan that fits does not clear it
-  Plan later{HostTensor(DType::kI64, {4}), HostTensor(DType::kI64, {3, 2}), HostTensor(DType::kI64, {6}), {}};
-  PermutePlan(cpu.stream(), {.idx = idx, .offsets = later.offsets.view(), .slot = later.slot.view(), .source = later.source.view()},
-              plan.overflow.view(), cpu.work());
+  // sticky: a plan that fits does not clear it
+  PermutePlan(cpu.stream(), {.idx = idx, .offsets = cpu.Make(DType::kI64, {4}), .slot = cpu.Make(DType::kI64, {3, 2}),
+                             .source = cpu.Make(DType::kI64, {6})}, plan.overflow, cpu.work());
   CHECK(plan.overflow.as<int32_t>()[0] == 1);
 }
 
@@ -100,17 +111,18 @@ TEST_CASE("permute: rows and weights move, and unpermute is the adjoint") {
     const int64_t rows = static_cast<int64_t>(source.size());
     OpDeclaration op;
     op.name = "permute";
-    op.inputs = {{"x", {n_T, D}, RandomValues("x", n_T * D)}, {"w", {n_T, c.K}, RandomValues("w", n_T * c.K)},
+    op.inputs = {{"x", {n_T, D}, RandomValues("x", n_T * D)}, {"w", {n_T, c.K}, RandomValues("w", n_T * c.K), true, DType::kF32, 0, -1, /*accum=*/true},
                  {"idx", {n_T, c.K}, c.idx, false, DType::kI32}};
-    op.outputs = {{"x_RD", {c.R, D}, true, DType::kF32, 0, rows}, {"w_R", {c.R, 1}, true, DType::kF32, 0, rows}};
+    op.outputs = {{"x_RD", {c.R, D}, true, DType::kF32, 0, rows}, {"w_R", {c.R, 1}, true, DType::kF32, 0, rows, /*accum=*/true}};
+    op.bf16 = true;
     op.forward = [c](const OpRun& r) {
-      const Plan plan = MakePlan(r.stream(), c, r["idx"], r.work());
-      Permute(r.stream(), {.x_TD = r["x"], .w_TK = r["w"], .source = plan.source.view(), .offsets = plan.offsets.view(),
+      const Plan plan = MakePlan(r, c);
+      Permute(r.stream(), {.x_TD = r["x"], .w_TK = r["w"], .source = plan.source, .offsets = plan.offsets,
                            .x_RD = r["x_RD"], .w_R = r["w_R"].Reshape({c.R}), .top_k = c.K});
     };
     op.backward = [c](const OpRun& r) {
-      const Plan plan = MakePlan(r.stream(), c, r["idx"], r.work());
-      Unpermute(r.stream(), {.y_RD = r["d.x_RD"], .slot = plan.slot.view(), .dw_R = r["d.w_R"].Reshape({c.R}),
+      const Plan plan = MakePlan(r, c);
+      Unpermute(r.stream(), {.y_RD = r["d.x_RD"], .slot = plan.slot, .dw_R = r["d.w_R"].Reshape({c.R}),
                              .y_TD = r["d.x"], .dw_TK = r["d.w"]});
     };
     op.reference = [=](const OpValues& in, OpValues& out) {
@@ -138,9 +150,10 @@ TEST_CASE("unpermute: sums over k with residual and addend, in place, and permut
                    {"addend", {n_T, D}, RandomValues("addend", n_T * D)},
                    {"idx", {n_T, c.K}, c.idx, false, DType::kI32}};
       op.outputs = {{"y", {n_T, D}}};
+      op.bf16 = true;
       op.forward = [c, in_place](const OpRun& r) {
-        const Plan plan = MakePlan(r.stream(), c, r["idx"], r.work());
-        UnpermuteArgs args{.y_RD = r["y_RD"], .slot = plan.slot.view(), .residual = r["residual"], .addend = r["addend"], .y_TD = r["y"]};
+        const Plan plan = MakePlan(r, c);
+        UnpermuteArgs args{.y_RD = r["y_RD"], .slot = plan.slot, .residual = r["residual"], .addend = r["addend"], .y_TD = r["y"]};
         if (in_place) {
           Tensor& same = in_place == 1 ? args.residual : args.addend;
           Copy(r.stream(), same, r["y"]);
@@ -149,8 +162,8 @@ TEST_CASE("unpermute: sums over k with residual and addend, in place, and permut
         Unpermute(r.stream(), args);
       };
       op.backward = [c](const OpRun& r) {
-        const Plan plan = MakePlan(r.stream(), c, r["idx"], r.work());
-        Permute(r.stream(), {.x_TD = r["d.y"], .source = plan.source.view(), .offsets = plan.offsets.view(), .x_RD = r["d.y_RD"],
+        const Plan plan = MakePlan(r, c);
+        Permute(r.stream(), {.x_TD = r["d.y"], .source = plan.source, .offsets = plan.offsets, .x_RD = r["d.y_RD"],
                              .top_k = c.K});
         Copy(r.stream(), r["d.y"], r["d.residual"]);
         Copy(r.stream(), r["d.y"], r["d.addend"]);

@@ -21,8 +21,9 @@ void CheckNorm(const NormCase& c) {
   OpDeclaration op;
   op.name = "rmsnorm";
   op.inputs = {{"x", {c.n_T, c.D}, RandomValues("x", c.n_T * c.D), true, DType::kF32, c.padding},
-               {"w", {c.D}, RandomValues("w", c.D, 0.5, 1.5)}};
-  op.outputs = {{"y", {c.n_T, c.D}}, {"rstd", {c.n_T}, false}};
+               {.name = "w", .shape = {c.D}, .values = RandomValues("w", c.D, 0.5, 1.5), .main_gradient = true}};
+  op.outputs = {{"y", {c.n_T, c.D}}, {.name = "rstd", .shape = {c.n_T}, .differentiable = false, .accum = true}};
+  op.bf16 = true;
   if (c.residual) {
     op.inputs.push_back({"residual", {c.n_T, c.D}, RandomValues("residual", c.n_T * c.D)});
     op.outputs.push_back({"h", {c.n_T, c.D}});

@@ -15,9 +15,10 @@ void CheckSwiglu(int64_t R, int64_t F, bool weighted, int64_t rows, bool in_plac
   OpDeclaration op;
   op.name = "swiglu";
   op.inputs = {{"gate_up", {R, 2 * F}, RandomValues("gate_up", used * 2 * F, -4, 4), true, DType::kF32, 0, rows}};
-  if (weighted) op.inputs.push_back({"w", {R, 1}, RandomValues("w", used), true, DType::kF32, 0, rows});
+  if (weighted) op.inputs.push_back({"w", {R, 1}, RandomValues("w", used), true, DType::kF32, 0, rows, /*accum=*/true});
   if (rows >= 0) op.inputs.push_back({"rows", {1}, {static_cast<double>(rows)}, false, DType::kI64});
   op.outputs = {{"act", {R, F}, true, DType::kF32, 0, rows}};
+  op.bf16 = true;
   op.forward = [=](const OpRun& r) {
     SwigluArgs args{.gate_up = r["gate_up"], .act = r["act"]};
     if (weighted) args.w = r["w"].Reshape({R});
@@ -26,13 +27,13 @@ void CheckSwiglu(int64_t R, int64_t F, bool weighted, int64_t rows, bool in_plac
   };
   op.backward = [=](const OpRun& r) {
     if (in_place) Copy(r.stream(), r["gate_up"].Slice(0, used), r["d.gate_up"].Slice(0, used));
-    const std::vector<double> act_before = ValuesOf(r["act"]);
+    const std::vector<double> act_before = r.Values(r["act"]);
     SwigluBackwardArgs args{.dact = r["d.act"], .gate_up = in_place ? r["d.gate_up"] : r["gate_up"],
                             .dgate_up = r["d.gate_up"], .act = r["act"]};
     if (weighted) args.w = r["w"].Reshape({R}), args.dw = r["d.w"].Reshape({R});
     if (rows >= 0) args.num_rows = r["rows"];
     SwigluBackward(r.stream(), args);
-    const std::vector<double> act_again = ValuesOf(r["act"]);  // recomputed to the same bits
+    const std::vector<double> act_again = r.Values(r["act"]);  // recomputed to the same bits
     for (int64_t i = 0; i < used * F; ++i) CHECK(act_again[static_cast<size_t>(i)] == act_before[static_cast<size_t>(i)]);
   };
   op.reference = [=](const OpValues& in, OpValues& out) {

@@ -48,7 +48,7 @@ class BlasLt {
     auto operator<=>(const Key&) const = default;
   };
   struct Plan;
-  const Plan& PlanFor(const Key& key, const char* op);
+  Plan& PlanFor(const Key& key, const char* op);
   void Check(cublasStatus_t status, const char* op, const char* call) const;
 
   CudaDevice& device_;

@@ -19,6 +19,7 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, c
   const int32_t* targets = g.targets.as<int32_t>();
   int64_t* valid = g.valid.defined() ? g.valid.as<int64_t>() : nullptr;
   double* losses = losses_work.as<double>();
+  const double* device_scale = g.device_scale.defined() ? g.device_scale.as<double>() : nullptr;
   double beta_head = g.beta_head;
   for (int64_t t0 = 0; t0 < n_T; t0 += g.chunk_tokens) {
     const int64_t t1 = std::min(t0 + g.chunk_tokens, n_T), n = t1 - t0;
@@ -28,8 +29,8 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, c
       YM_CUDA_CHECK(stream, kOp, cudaMemcpyAsync(g.logits.Slice(t0, t1).data(), z.data(), static_cast<size_t>(z.bytes()),
                                                  cudaMemcpyDeviceToDevice, s));
     }
-    YM_CUDA_CHECK(stream, kOp, CrossEntropyRows(KernelTypeOf(z.dtype()), z.data(), n, V, targets + t0, g.grad_scale, gradient,
-                                                losses, s));
+    YM_CUDA_CHECK(stream, kOp, CrossEntropyRows(KernelTypeOf(z.dtype()), z.data(), n, V, targets + t0, g.grad_scale,
+                                                device_scale, gradient, losses, s));
     YM_CUDA_CHECK(stream, kOp, AddLosses(losses, targets + t0, n, g.loss_sum.as<double>(), valid, s));
     if (gradient && D > 0) {
       cuda::Gemm(stream, {.a = z, .b = g.head, .d = g.dx.Slice(t0, t1)});

@@ -1,0 +1,201 @@
+#include "kernels/common/block_reduce.cuh"
+#include "kernels/common/pack.cuh"
+#include "kernels/norm/rmsnorm.h"
+
+namespace yardmaster {
+namespace {
+
+constexpr int kHeld = 4;  // packs of a row in a thread's registers
+
+// Calls f(pack index or -1 beyond the held ones, column) for the thread's columns.
+template <int kThreads, int kWidth, class F>
+__device__ __forceinline__ void ForHeld(int64_t D, F&& f) {
+#pragma unroll
+  for (int p = 0; p < kHeld; ++p) {
+    const int64_t d = (int64_t{p} * kThreads + threadIdx.x) * kWidth;
+    if (d < D) f(p, d);
+  }
+}
+template <int kThreads, int kWidth, class F>
+__device__ __forceinline__ void ForRest(int64_t D, F&& f) {
+  for (int64_t d = (int64_t{kHeld} * kThreads + threadIdx.x) * kWidth; d < D; d += int64_t{kThreads} * kWidth)
+    f(d);
+}
+
+template <class T, int kThreads, int kWidth>
+__global__ void __launch_bounds__(kThreads) ForwardKernel(RmsNormForwardRows g) {
+  using A = Accum<T>;
+  __shared__ A shared[kThreads / 32];
+  const T* w = static_cast<const T*>(g.w);
+  for (int64_t t = blockIdx.x; t < g.rows; t += gridDim.x) {
+    const T* x = static_cast<const T*>(g.x) + t * g.ldx;
+    const T* residual = g.residual != nullptr ? static_cast<const T*>(g.residual) + t * g.D : nullptr;
+    T* h_out = g.residual != nullptr ? static_cast<T*>(g.h) + t * g.D : nullptr;
+    T* y = static_cast<T*>(g.y) + t * g.D;
+    // What is normalised is the rounded h, which backward sees too.
+    const auto load = [&](int64_t d) {
+      Pack<T, kWidth> h = LoadPack<kWidth>(x + d);
+      if (residual != nullptr) {
+        A r[kWidth];
+        LoadAccum<kWidth>(residual + d, r);
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) h.x[j] = FromAccum<T>(ToAccum(h.x[j]) + r[j]);
+        StorePack<kWidth>(h_out + d, h);
+      }
+      return h;
+    };
+    Pack<T, kWidth> held[kHeld];
+    A squares = 0;
+    const auto add = [&](const Pack<T, kWidth>& h) {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) squares += ToAccum(h.x[j]) * ToAccum(h.x[j]);
+    };
+    ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) { add(held[p] = load(d)); });
+    ForRest<kThreads, kWidth>(g.D, [&](int64_t d) { add(load(d)); });
+    squares = BlockReduce<kThreads>(squares, shared, SumOp());
+    const A scale = static_cast<A>(1 / sqrt(static_cast<double>(squares) / static_cast<double>(g.D) + g.eps));
+    if (threadIdx.x == 0) static_cast<A*>(g.rstd)[t] = scale;
+    const auto write = [&](const Pack<T, kWidth>& h, int64_t d) {
+      A out[kWidth];
+      LoadAccum<kWidth>(w + d, out);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) out[j] = ToAccum(h.x[j]) * scale * out[j];
+      StoreRounded<kWidth>(y + d, out);
+    };
+    const T* again = residual != nullptr ? h_out : x;
+    ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) { write(held[p], d); });
+    ForRest<kThreads, kWidth>(g.D, [&](int64_t d) { write(LoadPack<kWidth>(again + d), d); });
+  }
+}
+
+template <class T, int kThreads, int kWidth>
+__global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g) {
+  using A = Accum<T>;
+  __shared__ A shared[kThreads / 32];
+  const T* w = static_cast<const T*>(g.w);
+  A* partial = g.dw != nullptr ? static_cast<A*>(g.partial_dw) + int64_t{blockIdx.x} * g.D : nullptr;
+  A held_dw[kHeld][kWidth] = {};
+  if (partial != nullptr) {
+    ForRest<kThreads, kWidth>(g.D, [&](int64_t d) {
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) partial[d + j] = 0;
+    });
+  }
+  for (int64_t t = blockIdx.x; t < g.rows; t += gridDim.x) {
+    const T* dy = static_cast<const T*>(g.dy) + t * g.D;
+    const T* h = static_cast<const T*>(g.h) + t * g.ldh;
+    const A scale = static_cast<const A*>(g.rstd)[t];
+    Pack<T, kWidth> held_dy[kHeld], held_h[kHeld];
+    A sum = 0;
+    const auto take = [&](const Pack<T, kWidth>& pack_dy, const Pack<T, kWidth>& pack_h, int64_t d, A* dw) {
+      A weight[kWidth];
+      if (g.dh != nullptr) LoadAccum<kWidth>(w + d, weight);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const A n = ToAccum(pack_h.x[j]) * scale, one = ToAccum(pack_dy.x[j]);
+        if (dw != nullptr) dw[j] += one * n;
+        if (g.dh != nullptr) sum += one * weight[j] * n;
+      }
+    };
+    ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) {
+      held_dy[p] = LoadPack<kWidth>(dy + d);
+      held_h[p] = LoadPack<kWidth>(h + d);
+      take(held_dy[p], held_h[p], d, held_dw[p]);
+    });
+    ForRest<kThreads, kWidth>(g.D, [&](int64_t d) {
+      take(LoadPack<kWidth>(dy + d), LoadPack<kWidth>(h + d), d, partial != nullptr ? partial + d : nullptr);
+    });
+    if (g.dh == nullptr) continue;
+    const A mean = BlockReduce<kThreads>(sum, shared, SumOp()) / static_cast<A>(g.D);
+    const T* dresidual = g.dresidual != nullptr ? static_cast<const T*>(g.dresidual) + t * g.D : nullptr;
+    T* dh = static_cast<T*>(g.dh) + t * g.lddh;
+    const auto write = [&](const Pack<T, kWidth>& pack_dy, const Pack<T, kWidth>& pack_h, int64_t d) {
+      A out[kWidth], add[kWidth] = {};
+      LoadAccum<kWidth>(w + d, out);
+      if (dresidual != nullptr) LoadAccum<kWidth>(dresidual + d, add);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j)
+        out[j] = scale * (ToAccum(pack_dy.x[j]) * out[j] - ToAccum(pack_h.x[j]) * scale * mean) + add[j];
+      StoreRounded<kWidth>(dh + d, out);
+    };
+    ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) { write(held_dy[p], held_h[p], d); });
+    ForRest<kThreads, kWidth>(
+        g.D, [&](int64_t d) { write(LoadPack<kWidth>(dy + d), LoadPack<kWidth>(h + d), d); });
+  }
+  if (partial == nullptr) return;
+  ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) partial[d + j] = held_dw[p][j];
+  });
+}
+
+constexpr int kColumns = 32, kGroups = 8;  // of a block that adds partial rows
+
+// dw = beta * dw + sum of the partial rows: each of kGroups threads takes a run of rows, then the runs in
+// order.
+template <class A>
+__global__ void __launch_bounds__(kColumns* kGroups)
+    AddPartialsKernel(const A* partials, int64_t n, int64_t D, double beta, A* dw) {
+  __shared__ double sums[kGroups][kColumns];
+  const int column = static_cast<int>(threadIdx.x) % kColumns,
+            group = static_cast<int>(threadIdx.x) / kColumns;
+  const int64_t d = int64_t{blockIdx.x} * kColumns + column;
+  const int64_t run = (n + kGroups - 1) / kGroups;
+  double sum = 0;
+  if (d < D) {
+    for (int64_t i = group * run; i < n && i < (group + 1) * run; ++i)
+      sum += static_cast<double>(partials[i * D + d]);
+  }
+  sums[group][column] = sum;
+  __syncthreads();
+  if (group != 0 || d >= D) return;
+  double total = beta == 0 ? 0.0 : beta * static_cast<double>(dw[d]);
+  for (int i = 0; i < kGroups; ++i) total += sums[i][column];
+  dw[d] = static_cast<A>(total);
+}
+
+// f.template operator()<kThreads>(): as few threads as hold a row in registers, for short rows.
+template <class F>
+cudaError_t DispatchThreads(int64_t packs, F&& f) {
+  return packs <= 64 * kHeld ? f.template operator()<64>() : f.template operator()<256>();
+}
+
+}  // namespace
+
+cudaError_t RmsNormForward(KernelType type, const RmsNormForwardRows& g, cudaStream_t stream) {
+  if (g.rows == 0 || g.D == 0) return cudaSuccess;
+  return DispatchKernelType(type, [&]<class T>() {
+    const bool fits = PacksFit(kPackWidth<T>, {g.x, g.residual, g.w, g.h, g.y}, {g.D, g.ldx});
+    return DispatchWidth<T>(fits, [&]<int kWidth>() {
+      return DispatchThreads(g.D / kWidth, [&]<int kThreads>() {
+        ForwardKernel<T, kThreads, kWidth><<<GridFor(g.rows), kThreads, 0, stream>>>(g);
+        return cudaGetLastError();
+      });
+    });
+  });
+}
+
+cudaError_t RmsNormBackward(KernelType type, const RmsNormBackwardRows& g, cudaStream_t stream) {
+  if (g.D == 0 || (g.dh == nullptr && g.dw == nullptr)) return cudaSuccess;
+  return DispatchKernelType(type, [&]<class T>() {
+    const int64_t blocks = g.rows < g.partials || g.dw == nullptr ? g.rows : g.partials;
+    if (g.rows > 0) {
+      const bool fits = PacksFit(kPackWidth<T>, {g.dy, g.h, g.w, g.dresidual, g.dh}, {g.D, g.ldh, g.lddh});
+      const cudaError_t result = DispatchWidth<T>(fits, [&]<int kWidth>() {
+        return DispatchThreads(g.D / kWidth, [&]<int kThreads>() {
+          BackwardKernel<T, kThreads, kWidth><<<GridFor(blocks), kThreads, 0, stream>>>(g);
+          return cudaGetLastError();
+        });
+      });
+      if (result != cudaSuccess) return result;
+    }
+    if (g.dw == nullptr) return cudaSuccess;
+    using A = Accum<T>;
+    AddPartialsKernel<A>
+        <<<static_cast<unsigned>((g.D + kColumns - 1) / kColumns), kColumns * kGroups, 0, stream>>>(
+            static_cast<const A*>(g.partial_dw), blocks, g.D, g.beta_w, static_cast<A*>(g.dw));
+    return cudaGetLastError();
+  });
+}
+
+}  // namespace yardmaster

@@ -1,0 +1,112 @@
+#include "kernels/common/block_reduce.cuh"
+#include "kernels/common/pack.cuh"
+#include "kernels/swiglu/swiglu.h"
+
+namespace yardmaster {
+namespace {
+
+constexpr int kThreads = 128;
+
+template <class A>
+__device__ __forceinline__ A Sigmoid(A z) {
+  return A{1} / (A{1} + exp(-z));
+}
+
+// The same products in the same order wherever it is inlined: backward repeats forward's bits.
+template <class A>
+__device__ __forceinline__ A Act(A w, A g, A u) {
+  return w * (g * Sigmoid(g)) * u;
+}
+
+__device__ __forceinline__ int64_t UsedRows(const int64_t* num_rows, int64_t R) {
+  if (num_rows == nullptr) return R;
+  const int64_t n = *num_rows;
+  return n < R ? n : R;
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    ForwardKernel(const T* gate_up, const Accum<T>* w, const int64_t* num_rows, int64_t R, int64_t F,
+                  T* act) {
+  using A = Accum<T>;
+  const int64_t rows = UsedRows(num_rows, R);
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const A wr = w != nullptr ? w[r] : A{1};
+    const T* gate = gate_up + r * 2 * F;
+    for (int64_t f = int64_t{threadIdx.x} * kWidth; f < F; f += int64_t{kThreads} * kWidth) {
+      A g[kWidth], u[kWidth];
+      LoadAccum<kWidth>(gate + f, g);
+      LoadAccum<kWidth>(gate + F + f, u);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) g[j] = Act(wr, g[j], u[j]);
+      StoreRounded<kWidth>(act + r * F + f, g);
+    }
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads)
+    BackwardKernel(const T* dact, const T* gate_up, const Accum<T>* w, const int64_t* num_rows, int64_t R,
+                   int64_t F, T* dgate_up, Accum<T>* dw, T* act) {
+  using A = Accum<T>;
+  __shared__ A shared[kThreads / 32];
+  const int64_t rows = UsedRows(num_rows, R);
+  for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
+    const A wr = w != nullptr ? w[r] : A{1};
+    const T* gate = gate_up + r * 2 * F;
+    T* dgate = dgate_up + r * 2 * F;
+    A sum = 0;
+    for (int64_t f = int64_t{threadIdx.x} * kWidth; f < F; f += int64_t{kThreads} * kWidth) {
+      A g[kWidth], u[kWidth], d[kWidth], a[kWidth];
+      LoadAccum<kWidth>(gate + f, g);
+      LoadAccum<kWidth>(gate + F + f, u);
+      LoadAccum<kWidth>(dact + r * F + f, d);
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        a[j] = Act(wr, g[j], u[j]);
+        const A s = Sigmoid(g[j]), silu = g[j] * s;
+        sum += d[j] * silu * u[j];
+        const A dgate_j = d[j] * wr * u[j] * (s * (A{1} + g[j] * (A{1} - s)));
+        u[j] = d[j] * wr * silu;
+        g[j] = dgate_j;
+      }
+      if (act != nullptr) StoreRounded<kWidth>(act + r * F + f, a);
+      StoreRounded<kWidth>(dgate + f, g);
+      StoreRounded<kWidth>(dgate + F + f, u);
+    }
+    if (dw == nullptr) continue;
+    sum = BlockReduce<kThreads>(sum, shared, SumOp());
+    if (threadIdx.x == 0) dw[r] = sum;
+  }
+}
+
+}  // namespace
+
+cudaError_t SwigluForwardRows(KernelType type, const void* gate_up, const void* w, const int64_t* num_rows,
+                              int64_t R, int64_t F, void* act, cudaStream_t stream) {
+  if (R == 0 || F == 0) return cudaSuccess;
+  return DispatchKernelType(type, [&]<class T>() {
+    return DispatchWidth<T>(PacksFit(kPackWidth<T>, {gate_up, act}, {F}), [&]<int kWidth>() {
+      ForwardKernel<T, kWidth><<<GridFor(R), kThreads, 0, stream>>>(static_cast<const T*>(gate_up),
+                                                                    static_cast<const Accum<T>*>(w), num_rows,
+                                                                    R, F, static_cast<T*>(act));
+      return cudaGetLastError();
+    });
+  });
+}
+
+cudaError_t SwigluBackwardRows(KernelType type, const void* dact, const void* gate_up, const void* w,
+                               const int64_t* num_rows, int64_t R, int64_t F, void* dgate_up, void* dw,
+                               void* act, cudaStream_t stream) {
+  if (R == 0 || F == 0) return cudaSuccess;
+  return DispatchKernelType(type, [&]<class T>() {
+    return DispatchWidth<T>(PacksFit(kPackWidth<T>, {dact, gate_up, dgate_up, act}, {F}), [&]<int kWidth>() {
+      BackwardKernel<T, kWidth><<<GridFor(R), kThreads, 0, stream>>>(
+          static_cast<const T*>(dact), static_cast<const T*>(gate_up), static_cast<const Accum<T>*>(w),
+          num_rows, R, F, static_cast<T*>(dgate_up), static_cast<Accum<T>*>(dw), static_cast<T*>(act));
+      return cudaGetLastError();
+    });
+  });
+}
+
+}  // namespace yardmaster

@@ -1,0 +1,69 @@
+#include "src/ops/cuda/step_control_cuda.h"
+
+#include <cstddef>
+
+#include "kernels/step_control/step_control.h"
+#include "src/config/schedule_config.h"
+#include "src/ops/cuda/cuda_stream.h"
+#include "src/ops/cuda/kernel_types.h"
+
+namespace yardmaster::cuda {
+namespace {
+
+#define YM_SAME_PLACE(Ours, Theirs, field) static_assert(offsetof(Ours, field) == offsetof(Theirs, field))
+
+static_assert(sizeof(StepState) == sizeof(KernelStepState));
+YM_SAME_PLACE(StepState, KernelStepState, step);
+YM_SAME_PLACE(StepState, KernelStepState, tokens);
+YM_SAME_PLACE(StepState, KernelStepState, skipped);
+YM_SAME_PLACE(StepState, KernelStepState, verdict);
+YM_SAME_PLACE(StepState, KernelStepState, overflow);
+YM_SAME_PLACE(StepState, KernelStepState, grad_norm);
+YM_SAME_PLACE(StepState, KernelStepState, clip_factor);
+YM_SAME_PLACE(StepState, KernelStepState, learning_rate);
+YM_SAME_PLACE(StepState, KernelStepState, bias_speed);
+YM_SAME_PLACE(StepState, KernelStepState, loss);
+static_assert(sizeof(DeviceSchedule) == sizeof(KernelSchedule));
+YM_SAME_PLACE(DeviceSchedule, KernelSchedule, num_segments);
+YM_SAME_PLACE(DeviceSchedule, KernelSchedule, kind);
+YM_SAME_PLACE(DeviceSchedule, KernelSchedule, until_tokens);
+YM_SAME_PLACE(DeviceSchedule, KernelSchedule, from);
+YM_SAME_PLACE(DeviceSchedule, KernelSchedule, to);
+static_assert(static_cast<int>(StepVerdict::kOk) == 0 && static_cast<int>(StepVerdict::kNonFinite) == 1 &&
+              static_cast<int>(StepVerdict::kOverflow) == 2);
+static_assert(static_cast<int>(SegmentKind::kConstant) == 0 && static_cast<int>(SegmentKind::kLinear) == 1 &&
+              static_cast<int>(SegmentKind::kCosine) == 2);
+
+KernelStepState* StateOf(const Tensor& state) { return static_cast<KernelStepState*>(state.data()); }
+
+}  // namespace
+
+void SumSquares(const Stream& stream, const Tensor& x, int64_t chunk_rows, const Tensor& partials) {
+  const int64_t matrices = x.shape().rank() == 3 ? x.dim(0) : 1;
+  YM_CUDA_CHECK(stream, "SumSquares",
+                SumSquaresChunks(KernelTypeOf(x.dtype()), x.data(), matrices, x.rows() / matrices, x.cols(),
+                                 chunk_rows, partials.as<double>(), CudaStream(stream)));
+}
+
+void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
+  YM_CUDA_CHECK(
+      stream, "JudgeStep",
+      JudgeStepState(g.partials.as<double>(), g.partials.elements(), g.loss_sum.as<double>(), g.loss_scale,
+                     g.clip_norm, static_cast<const KernelSchedule*>(g.learning_rate.data()),
+                     static_cast<const KernelSchedule*>(g.bias_speed.data()), StateOf(g.state),
+                     CudaStream(stream)));
+}
+
+void FinishStep(const Stream& stream, int64_t tokens_of_step, const Tensor& state) {
+  YM_CUDA_CHECK(stream, "FinishStep", FinishStepState(tokens_of_step, StateOf(state), CudaStream(stream)));
+}
+
+void RouterBiasUpdate(const Stream& stream, const RouterBiasUpdateArgs& g) {
+  const KernelType type = g.bias.defined() ? KernelTypeOf(g.bias.dtype()) : KernelType::kF32;
+  YM_CUDA_CHECK(
+      stream, "RouterBiasUpdate",
+      UpdateRouterBias(type, g.counts.as<int64_t>(), g.counts.dim(0), StateOf(g.state), g.bias.data(),
+                       g.previous.defined() ? g.previous.as<int64_t>() : nullptr, CudaStream(stream)));
+}
+
+}  // namespace yardmaster::cuda

@@ -1,0 +1,14 @@
+// File: src/ops/cuda/step_control_cuda.h
+#pragma once
+
+#include "src/ops/step_control.h"
+
+namespace yardmaster::cuda {
+
+// Arguments checked.
+void SumSquares(const Stream& stream, const Tensor& x, int64_t chunk_rows, const Tensor& partials);
+void JudgeStep(const Stream& stream, const JudgeStepArgs& args);
+void FinishStep(const Stream& stream, int64_t tokens_of_step, const Tensor& state);
+void RouterBiasUpdate(const Stream& stream, const RouterBiasUpdateArgs& args);
+
+}  // namespace yardmaster::cuda

@@ -1,0 +1,30 @@
+// File: src/ops/cuda/workspaces.h
+//
+// Sizes of the CUDA versions' scratch, from shapes alone: the dry device plans with them in every build.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+namespace yardmaster::cuda {
+
+// Items of a chunk of a counting sort (kernels/common/counting_sort.cuh).
+inline constexpr int64_t kSortChunk = 256;
+inline int64_t SortChunks(int64_t items) { return (items + kSortChunk - 1) / kSortChunk; }
+
+// Ids below V are sorted in passes over digits of equally many bits, at most 10.
+struct EmbeddingDigits {
+  explicit EmbeddingDigits(int64_t V) {
+    int id_bits = 1;
+    while (V > int64_t{1} << id_bits) ++id_bits;
+    passes = (id_bits + 9) / 10;
+    bits = (id_bits + passes - 1) / passes;
+  }
+  int64_t bins() const { return int64_t{1} << bits; }
+  int passes = 1, bits = 1;
+};
+
+// Thread blocks that each sum a share of RMSNorm's weight gradient: two for every multiprocessor of an H200.
+inline int64_t RmsNormPartials(int64_t tokens) { return std::min<int64_t>(tokens, 264); }
+
+}  // namespace yardmaster::cuda
