@@ -130,8 +130,8 @@ cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& opti
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
   if (major != 9 || minor != 0) return cudaErrorNotSupported;
   const bool fp32 = problem.output == GroupedGemmOutput::kFp32;
-  return sm90::LaunchGemm(
-      problem, sm90::SelectConfig(problem.op, fp32, sm_count, options.free_sms), stream);
+  return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, fp32, sm_count, options.free_sms),
+                          stream);
 }
 
 }  // namespace

@@ -18,8 +18,8 @@ inline constexpr int kCluster = 2;
 inline constexpr int kConsumerWarps = 8;
 inline constexpr int kThreads = 384;  // a producer warpgroup, two consumer warpgroups
 
-// Registers of a thread of the first and of the consumer warpgroups, moved between them after the launch, which
-// takes 168 for each. More than there are would let a warpgroup wait for ever.
+// Registers of a thread of the first and of the consumer warpgroups, moved between them after the
+// launch, which takes 168 for each. More than there are would let a warpgroup wait for ever.
 inline constexpr int kDealerRegisters = 40;
 inline constexpr int kConsumerRegisters = 232;
 static_assert(kDealerRegisters + 2 * kConsumerRegisters <= 3 * 168);

@@ -1,7 +1,7 @@
 // File: kernels/grouped_gemm/sm90_deal.h
 //
-// How wgrad deals its tiles to the clusters of the persistent grid: by cost. A tile of an expert of c
-// rows costs c rows of the contraction and a constant for its stores; dealt in turn, one expert
+// How wgrad deals its tiles to the clusters of the persistent grid: by cost. A tile of an expert of
+// c rows costs c rows of the contraction and a constant for its stores; dealt in turn, one expert
 // larger than the rest makes some clusters work 10 % longer than the mean.
 //
 // The items are ordered in runs of one expert (RunList), and dealt as a queue would be served whose
@@ -23,7 +23,8 @@ namespace yardmaster::sm90 {
 // Costs stay under 2^15 for each expert, so that sums over a run fit into 32 bits.
 inline constexpr int kMaxRun = 1 << 14;
 inline constexpr int kHeavyRun = 16;  // at least: 4 x 4 tiles share operands in L2
-inline constexpr int kHeavyRuns = 64;  // about as many: each takes the dealing warp some microseconds
+inline constexpr int kHeavyRuns =
+    64;  // about as many: each takes the dealing warp some microseconds
 inline int CostShift(int64_t rows) {
   int shift = 0;
   while (rows / kRowUnit >> shift >= 1 << 15) ++shift;
@@ -48,9 +49,7 @@ struct WarpLanes {
   __device__ __forceinline__ static int Sum(int v) { return __reduce_add_sync(~0u, v); }
   __device__ __forceinline__ static int Min(int v) { return __reduce_min_sync(~0u, v); }
   __device__ __forceinline__ static int Max(int v) { return __reduce_max_sync(~0u, v); }
-  __device__ __forceinline__ static int From(int v, int lane) {
-    return __shfl_sync(~0u, v, lane);
-  }
+  __device__ __forceinline__ static int From(int v, int lane) { return __shfl_sync(~0u, v, lane); }
   __device__ __forceinline__ static int Rank(bool flag, int* all) {
     const unsigned flags = __ballot_sync(~0u, flag);
     *all = __popc(flags);
@@ -130,7 +129,8 @@ class RunList {
   YM_HOST_DEVICE int Rows(int e) const { return row_start_[e + 1] - row_start_[e]; }
   YM_HOST_DEVICE bool HasItems(int e) const { return Rows(e) > 0 || !shape_.skip_empty; }
   YM_HOST_DEVICE int Cost(int e) const {
-    const int cost = (((Rows(e) + kRowUnit - 1) / kRowUnit) + shape_.tile_cost) >> shape_.cost_shift;
+    const int cost =
+        (((Rows(e) + kRowUnit - 1) / kRowUnit) + shape_.tile_cost) >> shape_.cost_shift;
     return cost < 1 ? 1 : cost;
   }
   YM_HOST_DEVICE bool Heavy(int e) const {

@@ -15,18 +15,20 @@
 //            falls to 1.4 GHz. A cluster reads 64 KB from L2 per 8.4 MFLOP (256 x 256 x 64), the
 //            multicast B once for both blocks. wgrad also writes (beta 1: adds) 2 or 4 bytes per
 //            weight; with many experts that takes as long as a third of the arithmetic.
-// Structure  A warp deals the block's tiles (sm90_schedule.h, sm90_deal.h) into a queue of four, ahead of
-//            who needs them. One producer thread keeps kStages operand tiles in flight (TMA, 128-byte swizzle; each
-//            block of the cluster loads its part of B for both). Two consumer warpgroups own 64 x
-//            256 outputs each in registers. What a tile leaves to store is packed into registers
-//            of its own and stored while the next tile is multiplied.
+// Structure  A warp deals the block's tiles (sm90_schedule.h, sm90_deal.h) into a queue of four,
+//            before they are needed. One producer thread keeps kStages operand tiles in flight
+//            (TMA, 128-byte swizzle; each block of the cluster loads its part of B for both). Two
+//            consumer warpgroups own 64 x 256 outputs each in registers. What a tile leaves to
+//            store is packed into registers of its own and stored while the next tile is
+//            multiplied.
 // Numerics   BF16 products, FP32 accumulation in the tensor core along the whole contraction,
 //            rounded once to the output type. Every output element belongs to one block and is
 //            written (or added to) once: deterministic.
 // Tails      Rows are cut by the coordinates of the ragged map (tensor_map.h): what lies beyond the
 //            expert's last row is read as zeros, never from memory, and not written, so it may
-//            hold NaN; wgrad multiplies the last block in steps of 16 rows. An expert's tiles are equally large, in steps of 16 rows
-//            (sm90_schedule.h), and multiplied in that width. Other edges are cut by the maps.
+//            hold NaN; wgrad multiplies a last block that is not full in steps of 16. An expert's
+//            tiles are equally large, in steps of 16 rows (sm90_schedule.h), and multiplied in that
+//            width. Other edges are cut by the maps.
 // Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 226 KB of shared
 //            memory; sm_90a.
 // Reference  tools/bench/grouped_gemm_check.cu (double); measured: docs/performance.md.

@@ -134,7 +134,8 @@ TEST_CASE("the configuration uses the multiprocessors that are not left free") {
   REQUIRE(SelectConfig(GemmOp::kDgrad, false, 132, 200).clusters == 1);
   REQUIRE(SelectConfig(GemmOp::kDgrad, false, 132, -5).clusters == 66);
   REQUIRE(SelectConfig(GemmOp::kWgrad, false, 1000, 0).clusters == kMaxClusters);
-  REQUIRE(SelectConfig(GemmOp::kWgrad, true, 132, 0).tile_cost > SelectConfig(GemmOp::kWgrad, false, 132, 0).tile_cost);
+  REQUIRE(SelectConfig(GemmOp::kWgrad, true, 132, 0).tile_cost >
+          SelectConfig(GemmOp::kWgrad, false, 132, 0).tile_cost);
 }
 
 }  // namespace

@@ -54,7 +54,8 @@ TEST_CASE("routings are what their names say") {
 }
 
 TEST_CASE("a routing that does not exist, or cannot be, is an error") {
-  for (const char* routing : {"", "skew", "skew:", "skew:x", "skew:4x", "skew:0.5", "skew:9", "even"}) {
+  for (const char* routing :
+       {"", "skew", "skew:", "skew:x", "skew:4x", "skew:0.5", "skew:9", "even"}) {
     CAPTURE(routing);
     REQUIRE_THROWS_AS(RoutingCounts(routing, 8, 100), Error);
   }
@@ -101,10 +102,12 @@ TEST_CASE("the report gives rates and ratios, as a table and as JSON") {
   REQUIRE(table.find("a GPU") == 0);
   REQUIRE(table.find("400 to 600 rows each") != std::string::npos);
   // 2 x 1000 x 500 x 1000 operations in 0.5 ms.
-  REQUIRE(table.find("forward                0.500        2      0.550   1.100      2.000   4.000") !=
-          std::string::npos);
+  REQUIRE(
+      table.find("forward                0.500        2      0.550   1.100      2.000   4.000") !=
+      std::string::npos);
   options.json = true;
-  const auto json = nlohmann::json::parse(BenchGroupedGemmText(options, "a GPU", {400, 600}, results));
+  const auto json =
+      nlohmann::json::parse(BenchGroupedGemmText(options, "a GPU", {400, 600}, results));
   REQUIRE(json["counts"] == std::vector<int>{400, 600});
   REQUIRE(json["results"][0]["op"] == "forward");
   REQUIRE(json["results"][0]["tflops"] == Approx(2.0));

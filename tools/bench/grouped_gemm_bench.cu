@@ -5,7 +5,8 @@
 // median over the pairs of dense time / our time (above 1: faster than dense). Data are random:
 // zeros would draw less power and run faster. Routings: routing_counts.h.
 //
-//   grouped_gemm_bench [--rows 32768] [--pairs 9] [--experts 4,8,32] [--routing all|balanced,skew:4,...]
+//   grouped_gemm_bench [--rows 32768] [--pairs 9] [--experts 4,8,32] [--routing
+//   all|balanced,skew:4,...]
 //                      [--group 4] [--pause 2] [--ops forward,...] [--free-sms 0]
 #include <cstring>
 #include <map>
@@ -151,9 +152,8 @@ int Main(int argc, char** argv) {
                                  cudaMemcpyHostToDevice));
           for (const std::string& group : Split(options["--group"])) {
             GemmConfig config =
-                sm90::SelectConfig(
-                variant.op, variant.output == GroupedGemmOutput::kFp32, device.multiProcessorCount,
-                free_sms);
+                sm90::SelectConfig(variant.op, variant.output == GroupedGemmOutput::kFp32,
+                                   device.multiProcessorCount, free_sms);
             if (group != "0") config.group = std::stoi(group);
             for (const std::string& pause : Split(options["--pause"])) {
               if (pause != "default") config.store_pause = std::stoi(pause);

@@ -263,9 +263,9 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
       if (op >= 2) {
         if (accumulate && fp32) FillNormal(to.As<float>(), weight_words, 14, 1.0f);
         if (accumulate && !fp32) FillNormal(to.As<bf16>(), weight_words, 14, 1.0f);
-        BENCH_CHECK(GroupedGemmWgradSm90(
-            shape, b.dy.As<void>(), b.x.As<void>(), o, accumulate,
-            fp32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, to.As<void>(), {}, nullptr));
+        BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), o, accumulate,
+                                         fp32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16,
+                                         to.As<void>(), {}, nullptr));
       }
       if (i > 0)
         CompareKernel<<<264, 256>>>(b.before.As<uint32_t>(), b.dw.As<uint32_t>(), words, errors);

@@ -29,7 +29,9 @@ constexpr const char* kUsage = "yardmaster bench grouped-gemm --help";
 void Validate(const BenchGroupedGemmOptions& o) {
   if (o.rows < 1 || o.experts < 1 || o.n < 1 || o.k < 1)
     throw ConfigError("--rows, --experts, --n and --k must be at least 1", "", kUsage);
-  if (o.pairs < 7) throw ConfigError("--pairs must be at least 7, so that their median means something", "", kUsage);
+  if (o.pairs < 7)
+    throw ConfigError("--pairs must be at least 7, so that their median means something", "",
+                      kUsage);
   for (const std::string& op : o.ops) {
     const auto& known = BenchGroupedGemmOps();
     if (std::find(known.begin(), known.end(), op) == known.end())
@@ -37,9 +39,9 @@ void Validate(const BenchGroupedGemmOptions& o) {
   }
 }
 
-
 double Tflops(const BenchGroupedGemmOptions& o, double ms) {
-  return 2e-9 * static_cast<double>(o.rows) * static_cast<double>(o.n) * static_cast<double>(o.k) / ms;
+  return 2e-9 * static_cast<double>(o.rows) * static_cast<double>(o.n) * static_cast<double>(o.k) /
+         ms;
 }
 
 #if YM_HAVE_CUDA
@@ -89,7 +91,9 @@ class Bench {
   const std::vector<int64_t>& counts() const { return counts_; }
 
   void Heat() {
-    const Call call = [&] { Gemm(stream_, {.a = x_RK_, .b = w_LNK_.At(0), .d = y_RN_, .trans_b = true}); };
+    const Call call = [&] {
+      Gemm(stream_, {.a = x_RK_, .b = w_LNK_.At(0), .d = y_RN_, .trans_b = true});
+    };
     for (double spent = 0; spent < 1000 * options_.heat_seconds;) {
       spent += Elapsed([&] {
         for (int i = 0; i < 20; ++i) call();
@@ -104,7 +108,8 @@ class Bench {
     Compare(ours, Dense(op), &result.ms, &result.dense_ms, &result.dense_ratio);
     if (options_.loop) {
       double again = 0;
-      Compare(ours, Grouped(op, GroupedGemmMode::kLoop), &again, &result.loop_ms, &result.loop_ratio);
+      Compare(ours, Grouped(op, GroupedGemmMode::kLoop), &again, &result.loop_ms,
+              &result.loop_ratio);
     }
     return result;
   }
@@ -118,7 +123,8 @@ class Bench {
       block[i] = BFloat16(static_cast<float>(PhiloxNormal(seed, StreamOf("bench"), i) * scale));
     for (int64_t at = 0; at < t.elements(); at += kBlock) {
       const int64_t count = std::min(kBlock, t.elements() - at);
-      device_->CopyFromHost(t.as<BFloat16>() + at, block.data(), static_cast<size_t>(count) * sizeof(BFloat16));
+      device_->CopyFromHost(t.as<BFloat16>() + at, block.data(),
+                            static_cast<size_t>(count) * sizeof(BFloat16));
     }
   }
 
@@ -128,13 +134,16 @@ class Bench {
   }
 
   Call Grouped(const std::string& op, GroupedGemmMode mode) {
-    if (op == "forward") return [=, this] { GroupedGemmForward(stream_, x_RK_, w_LNK_, offsets_, y_RN_, mode); };
+    if (op == "forward")
+      return [=, this] { GroupedGemmForward(stream_, x_RK_, w_LNK_, offsets_, y_RN_, mode); };
     if (op == "dgrad") {
-      return [=, this] { GroupedGemmBackwardInput(stream_, dy_RN_, w_LNK_, offsets_, dx_RK_, mode); };
+      return
+          [=, this] { GroupedGemmBackwardInput(stream_, dy_RN_, w_LNK_, offsets_, dx_RK_, mode); };
     }
     const Tensor dw(dw_LNK_.data(), GradientType(op), dw_LNK_.shape());
     const double beta = Beta(op);
-    return [=, this] { GroupedGemmBackwardWeight(stream_, dy_RN_, x_RK_, offsets_, beta, dw, mode); };
+    return
+        [=, this] { GroupedGemmBackwardWeight(stream_, dy_RN_, x_RK_, offsets_, beta, dw, mode); };
   }
 
   Call Dense(const std::string& op) {
@@ -208,9 +217,10 @@ std::string BenchGroupedGemmText(const BenchGroupedGemmOptions& o, const std::st
                                  const std::vector<int64_t>& counts,
                                  const std::vector<BenchGroupedGemmResult>& results) {
   if (o.json) {
-    nlohmann::ordered_json out = {{"device", device}, {"rows", o.rows},       {"experts", o.experts},
-                                  {"n", o.n},         {"k", o.k},             {"routing", o.routing},
-                                  {"pairs", o.pairs}, {"counts", counts},     {"results", nlohmann::json::array()}};
+    nlohmann::ordered_json out = {
+        {"device", device}, {"rows", o.rows},   {"experts", o.experts},
+        {"n", o.n},         {"k", o.k},         {"routing", o.routing},
+        {"pairs", o.pairs}, {"counts", counts}, {"results", nlohmann::json::array()}};
     for (const BenchGroupedGemmResult& r : results) {
       nlohmann::ordered_json line = {{"op", r.op},
                                      {"ms", r.ms},
@@ -223,17 +233,19 @@ std::string BenchGroupedGemmText(const BenchGroupedGemmOptions& o, const std::st
     return out.dump(2) + "\n";
   }
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
-  std::string text = StrCat(device, "\n", o.rows, " rows, ", o.experts, " experts (", *least, " to ", *most,
-                            " rows each, ", o.routing, "), N ", o.n, ", K ", o.k, "; ", o.pairs,
-                            " pairs\nTFLOP/s: 2 rows N K / time. ratio: median of its time / our time.\n");
+  std::string text =
+      StrCat(device, "\n", o.rows, " rows, ", o.experts, " experts (", *least, " to ", *most,
+             " rows each, ", o.routing, "), N ", o.n, ", K ", o.k, "; ", o.pairs,
+             " pairs\nTFLOP/s: 2 rows N K / time. ratio: median of its time / our time.\n");
   char line[160];
-  std::snprintf(line, sizeof(line), "%-18s %9s %8s %10s %7s", "op", "ms", "TFLOP/s", "dense ms", "ratio");
+  std::snprintf(line, sizeof(line), "%-18s %9s %8s %10s %7s", "op", "ms", "TFLOP/s", "dense ms",
+                "ratio");
   text += line;
   if (o.loop) text += "    loop ms   ratio";
   text += "\n";
   for (const BenchGroupedGemmResult& r : results) {
-    std::snprintf(line, sizeof(line), "%-18s %9.3f %8.0f %10.3f %7.3f", r.op.c_str(), r.ms, Tflops(o, r.ms),
-                  r.dense_ms, r.dense_ratio);
+    std::snprintf(line, sizeof(line), "%-18s %9.3f %8.0f %10.3f %7.3f", r.op.c_str(), r.ms,
+                  Tflops(o, r.ms), r.dense_ms, r.dense_ratio);
     text += line;
     if (o.loop) {
       std::snprintf(line, sizeof(line), " %10.3f %7.3f", r.loop_ms, r.loop_ratio);
@@ -255,7 +267,8 @@ int RunBenchGroupedGemm(const BenchGroupedGemmOptions& options) {
   std::vector<BenchGroupedGemmResult> results;
   for (const std::string& op : options.ops.empty() ? BenchGroupedGemmOps() : options.ops)
     results.push_back(bench.Measure(op));
-  std::fputs(BenchGroupedGemmText(options, bench.description(), bench.counts(), results).c_str(), stdout);
+  std::fputs(BenchGroupedGemmText(options, bench.description(), bench.counts(), results).c_str(),
+             stdout);
 #endif
   return 0;
 }

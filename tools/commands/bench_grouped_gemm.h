@@ -1,12 +1,13 @@
 // File: tools/commands/bench_grouped_gemm.h
 //
-// `yardmaster bench grouped-gemm`: the grouped GEMM that training runs, beside one dense GEMM over the same
-// rows (cuBLASLt) and, on request, beside a loop of dense GEMMs with counts on the host.
+// `yardmaster bench grouped-gemm`: the grouped GEMM that training runs, beside one dense GEMM over
+// the same rows (cuBLASLt) and, on request, beside a loop of dense GEMMs with counts on the host.
 //
-// Ours and the other run in turn, `pairs` times, the order changing from pair to pair; a ratio is the median
-// over the pairs of (its time / our time): above 1, ours is faster. The dense weight gradient is one product
-// over all rows, which writes one matrix where ours writes one per expert. Operands are random, and the GPU
-// is heated first: zeros and cold chips draw less power and run faster.
+// Ours and the other run in turn, `pairs` times, the order changing from pair to pair; a ratio is
+// the median over the pairs of (its time / our time): above 1, ours is faster. The dense weight
+// gradient is one product over all rows, which writes one matrix where ours writes one per expert.
+// Operands are random, and the GPU is heated first: zeros and cold chips draw less power and run
+// faster.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +31,8 @@ struct BenchGroupedGemmOptions {
 
 const std::vector<std::string>& BenchGroupedGemmOps();
 
-// Prints the table, or one JSON object, and returns the exit code. Throws ConfigError for options out of
-// range and where there is no GPU.
+// Prints the table, or one JSON object, and returns the exit code. Throws ConfigError for options
+// out of range and where there is no GPU.
 int RunBenchGroupedGemm(const BenchGroupedGemmOptions& options);
 
 // What was measured for one op; milliseconds are medians.

@@ -46,7 +46,8 @@ std::vector<int64_t> RoutingCounts(const std::string& routing, int experts, int6
     for (double& w : weight) w *= experts > 1 ? (experts - skew) / others : 0.0;
     weight[large] = skew;
   } else if (routing != "balanced") {
-    throw ConfigError("unknown routing '" + routing + "'", "", "balanced, jitter, skew:S, one or empty");
+    throw ConfigError("unknown routing '" + routing + "'", "",
+                      "balanced, jitter, skew:S, one or empty");
   }
   double total = 0;
   for (double w : weight) total += w;

@@ -14,8 +14,8 @@
 
 namespace yardmaster {
 
-// Rows per expert; they add up to `rows`, and are the same in every run. Throws ConfigError for another name,
-// and for a skew under 1 or over the number of experts.
+// Rows per expert; they add up to `rows`, and are the same in every run. Throws ConfigError for
+// another name, and for a skew under 1 or over the number of experts.
 std::vector<int64_t> RoutingCounts(const std::string& routing, int experts, int64_t rows);
 
 }  // namespace yardmaster
