@@ -66,7 +66,20 @@ struct EpConfig {
 struct MoeConfig {
   // Gamma of the auxiliary-loss-free balancing, by tokens; 0: no update.
   Schedule bias_update_speed = Schedule::Constant(0.001);
-  double sequence_balance_weight = 0;  // alpha of the sequence-wise balance loss; 0: none
+  // Weights of balance losses (docs/balancing.md), each 1 at perfect balance, a mean over the global batch,
+  // added for every MoE layer; 0: none.
+  double sequence_balance_weight = 0;      // DeepSeek's, by sequence
+  double micro_batch_balance_weight = 0;   // the classical one, by micro-batch
+  double global_batch_balance_weight = 0;  // against the load of the previous global batch
+  double router_z_weight = 0;              // mean of logsumexp squared
+  // Capacity: at most ceil(tokens K / E * factor) pairs of a micro-batch for an expert, in training; 0:
+  // dropless.
+  double capacity_factor = 0;
+  std::string drop_policy = "probs";  // probs: the largest weights stay | position: the first tokens
+  // Benchmarks: balanced | skewed take experts by token number; skewed: the first takes force_skew times the
+  // mean load.
+  std::string force_routing = "none";
+  double force_skew = 1;
 
   bool operator==(const MoeConfig&) const = default;
 };
@@ -99,6 +112,8 @@ struct DataConfig {
   std::string train;       // path prefix of .bin/.idx
   std::string validation;  // path prefix; empty: no evaluation
   bool shuffle = true;
+  bool attend_across_documents = true;  // of a sample; false: attention is masked at their ends
+  bool reset_positions = false;         // rotary positions count from the beginning of the document
   int64_t seed = 0;  // of the shuffle
 
   bool operator==(const DataConfig&) const = default;

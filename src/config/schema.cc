@@ -297,8 +297,31 @@ Section MoeSection() {
         "0: none")
       .AtLeast(0);
   s.Add("sequence_balance_weight", &MoeConfig::sequence_balance_weight,
-        "weight of the sequence-wise balance loss; 0: none")
+        "weight of DeepSeek's sequence-wise balance loss (1 at balance; docs/balancing.md); 0: none")
       .AtLeast(0);
+  s.Add("micro_batch_balance_weight", &MoeConfig::micro_batch_balance_weight,
+        "weight of the balance loss by micro-batch (1 at balance); 0: none")
+      .AtLeast(0);
+  s.Add("global_batch_balance_weight", &MoeConfig::global_batch_balance_weight,
+        "weight of the balance loss against the load of the previous global batch (1 at balance); 0: none")
+      .AtLeast(0);
+  s.Add("router_z_weight", &MoeConfig::router_z_weight,
+        "weight of the router's z-loss, the mean of logsumexp squared; 0: none")
+      .AtLeast(0);
+  s.Add("capacity_factor", &MoeConfig::capacity_factor,
+        "capacity of an expert in a micro-batch of training, as a multiple of the balanced load; pairs "
+        "beyond are dropped "
+        "and counted; 0: dropless")
+      .AtLeast(0);
+  s.Add("drop_policy", &MoeConfig::drop_policy,
+        "which pairs stay within the capacity: those of the largest weight, or of the first tokens")
+      .OneOf({"probs", "position"});
+  s.Add("force_routing", &MoeConfig::force_routing,
+        "for benchmarks: experts by the number of the token, balanced, or skewed by force_skew")
+      .OneOf({"none", "balanced", "skewed"});
+  s.Add("force_skew", &MoeConfig::force_skew,
+        "largest over mean load of force_routing skewed, at most n_routed_experts / num_experts_per_tok")
+      .AtLeast(1);
   return s.Build();
 }
 
@@ -342,6 +365,10 @@ Section DataSection() {
   s.Add("train", &D::train, "prefix of the training data").Required().NonEmpty();
   s.Add("validation", &D::validation, "prefix of the held-out data; empty: no evaluation");
   s.Add("shuffle", &D::shuffle, "documents and samples in a random order of each epoch");
+  s.Add("attend_across_documents", &D::attend_across_documents,
+        "tokens attend to earlier documents of their sample, as in DeepSeek-V3's pre-training; false: they "
+        "do not");
+  s.Add("reset_positions", &D::reset_positions, "rotary positions begin anew with each document of a sample");
   s.Add("seed", &D::seed, "seed of that order").AtLeast(0).AtMost(kMaxCount);
   return s.Build();
 }

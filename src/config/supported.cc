@@ -11,14 +11,22 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
   if (config.parallel.pp > 1) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
-  if (config.moe.sequence_balance_weight > 0) {
-    out.push_back(StrCat("moe.sequence_balance_weight = ", FormatNumber(config.moe.sequence_balance_weight),
-                         ": this version has no sequence-wise balance loss"));
-  }
   if (config.precision.compute == "fp8")
     out.push_back("precision.compute = fp8: this version computes in bf16, fp32 or fp64");
   if (config.precision.compute == "bf16" && config.runtime.device == "cpu")
     out.push_back("precision.compute = bf16: the cpu device computes in fp32 or fp64");
+  if (config.runtime.device == "cuda") {
+    const MoeConfig& moe = config.moe;
+    for (const auto& [key, value] : {std::pair{"moe.sequence_balance_weight", moe.sequence_balance_weight},
+                                     {"moe.micro_batch_balance_weight", moe.micro_batch_balance_weight},
+                                     {"moe.global_batch_balance_weight", moe.global_batch_balance_weight},
+                                     {"moe.router_z_weight", moe.router_z_weight},
+                                     {"moe.capacity_factor", moe.capacity_factor}}) {
+      if (value > 0)
+        out.push_back(
+            StrCat(key, " = ", FormatNumber(value), ": this version has it on the cpu device only"));
+    }
+  }
   return out;
 }
 

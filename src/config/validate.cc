@@ -198,9 +198,22 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
     fail("model.num_nextn_predict_layers",
          "needs train.mtp_loss_weight above 0 (DeepSeek-V3: 0.3, later 0.1)");
   }
-  if (good({"moe.sequence_balance_weight", "model.n_routed_experts"}) &&
-      config.moe.sequence_balance_weight > 0 && experts == 0) {
-    fail("moe.sequence_balance_weight", "needs routed experts");
+  const MoeConfig& moe = config.moe;
+  for (const auto& [key, value] : {std::pair{"moe.sequence_balance_weight", moe.sequence_balance_weight},
+                                   {"moe.micro_batch_balance_weight", moe.micro_batch_balance_weight},
+                                   {"moe.global_batch_balance_weight", moe.global_batch_balance_weight},
+                                   {"moe.router_z_weight", moe.router_z_weight},
+                                   {"moe.capacity_factor", moe.capacity_factor}}) {
+    if (good({key, "model.n_routed_experts"}) && value > 0 && experts == 0) fail(key, "needs routed experts");
+  }
+  if (good({"moe.force_skew", "moe.force_routing", "model.n_routed_experts", "model.num_experts_per_tok"}) &&
+      moe.force_routing == "skewed" && experts > 0 && config.model.num_experts_per_tok > 0 &&
+      moe.force_skew * static_cast<double>(config.model.num_experts_per_tok) > static_cast<double>(experts)) {
+    fail("moe.force_skew",
+         StrCat("must be at most ",
+                FormatNumber(static_cast<double>(experts) /
+                             static_cast<double>(config.model.num_experts_per_tok)),
+                ", when every token takes the first expert; found ", FormatNumber(moe.force_skew)));
   }
   const double factor = config.ep.ragged_buffer_factor;
   if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor <= 0) {

@@ -31,4 +31,14 @@ ModelConfig LoadHfModelConfig(const HfCheckpoint& checkpoint) {
   return config;
 }
 
+double HfAuxLossCoefficient(const HfCheckpoint& checkpoint) {
+  const std::string path = JoinPath(checkpoint.directory(), "config.json");
+  const nlohmann::json json = nlohmann::json::parse(ReadFile(path), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("output_router_logits", nlohmann::json(false)) != true) return 0;
+  const nlohmann::json coefficient =
+      json.value("router_aux_loss_coef", nlohmann::json(0.001));  // transformers' default
+  if (!coefficient.is_number()) throw ConfigError("router_aux_loss_coef: expected a number", path);
+  return coefficient.get<double>();
+}
+
 }  // namespace yardmaster

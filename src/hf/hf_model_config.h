@@ -12,4 +12,8 @@ namespace yardmaster {
 // ConfigError.
 ModelConfig LoadHfModelConfig(const HfCheckpoint& checkpoint);
 
+// router_aux_loss_coef of config.json where it asks for router logits, which makes transformers add its
+// balance loss; else 0.
+double HfAuxLossCoefficient(const HfCheckpoint& checkpoint);
+
 }  // namespace yardmaster

@@ -98,7 +98,9 @@ std::vector<Target> Targets(const Registry& registry) {
     targets.push_back({p->name, p->spec, {p->master}});
     if (p->value.data() != p->master.data()) targets.back().copies.push_back(p->value);
   }
-  for (const auto& b : registry.buffers()) targets.push_back({b->name, b->spec, {b->value}});
+  for (const auto& b : registry.buffers()) {
+    if (b->published) targets.push_back({b->name, b->spec, {b->value}});
+  }
   return targets;
 }
 
@@ -226,8 +228,9 @@ std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registr
       }
     }
   }
-  for (const auto& b : registry.buffers())
-    add(b->name, b->spec, b->value, /*zeros=*/source == HfSource::kGradients);
+  for (const auto& b : registry.buffers()) {
+    if (b->published) add(b->name, b->spec, b->value, /*zeros=*/source == HfSource::kGradients);
+  }
   return out;
 }
 

@@ -12,15 +12,15 @@ std::string Number(double x) { return std::isfinite(x) ? StrFormat("%.17g", x) :
 }  // namespace
 
 std::string ToJson(const StepRecord& r) {
-  return StrCat("{\"step\":", r.step, ",\"tokens\":", r.tokens, ",\"loss\":", Number(r.loss),
-                r.mtp_loss < 0 ? "" : StrCat(",\"mtp_loss\":", Number(r.mtp_loss)),
-                ",\"grad_norm\":", Number(r.grad_norm), ",\"lr\":", Number(r.learning_rate),
-                ",\"ms\":", StrFormat("%.3f", r.milliseconds),
-                ",\"tokens_per_second\":", StrFormat("%.1f", r.tokens_per_second),
-                ",\"tflops\":", Number(r.tflops),
-                ",\"load_max_over_mean\":", StrFormat("%.4f", r.load_max_over_mean),
-                ",\"dropped\":", r.dropped, ",\"skipped\":", r.skipped, ",\"replays\":", r.replays,
-                ",\"batch\":", r.batch, ",\"verdict\":\"", r.verdict, "\"}\n");
+  return StrCat(
+      "{\"step\":", r.step, ",\"tokens\":", r.tokens, ",\"loss\":", Number(r.loss),
+      r.mtp_loss < 0 ? "" : StrCat(",\"mtp_loss\":", Number(r.mtp_loss)),
+      ",\"grad_norm\":", Number(r.grad_norm), ",\"lr\":", Number(r.learning_rate),
+      ",\"ms\":", StrFormat("%.3f", r.milliseconds),
+      ",\"tokens_per_second\":", StrFormat("%.1f", r.tokens_per_second), ",\"tflops\":", Number(r.tflops),
+      ",\"load_max_over_mean\":", StrFormat("%.4f", r.load_max_over_mean), ",\"dropped\":", r.dropped,
+      ",\"skipped\":", r.skipped, ",\"replays\":", r.replays, ",\"batch\":", r.batch, ",\"verdict\":\"",
+      r.verdict, "\"", r.router.empty() ? "" : "," + r.router, "}\n");
 }
 
 std::string EvaluationJson(int64_t step, int64_t tokens, double loss, int64_t counted) {

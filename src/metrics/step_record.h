@@ -20,11 +20,13 @@ struct StepRecord {
   double tokens_per_second = 0;
   double tflops = 0;              // tokens_per_second * FLOPs per token (formula printed at start)
   double load_max_over_mean = 0;  // worst MoE layer: busiest expert's pairs over the mean
-  int64_t dropped = 0;            // (token, expert) pairs not computed: checked to be 0
+  int64_t dropped = 0;            // (token, expert) pairs over capacity: 0 without capacity mode
+  int64_t lost = 0;               // pairs that were not routed at all: checked to be 0
   int64_t skipped = 0;            // steps skipped so far for a non-finite value
   int64_t replays = 0;            // steps run again so far because a dispatch window was too small
   int64_t batch = 0;              // sequences in this step
   std::string verdict = "ok";
+  std::string router;  // RouterHealthJson; "": not in this record
 };
 
 std::string ToJson(const StepRecord& record);  // one line, 17 significant digits, null for non-finite

@@ -20,7 +20,7 @@ const char* PhaseName(Phase phase) {
 }
 
 Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTypes types,
-             bool attend_across_documents, Dispatcher* dispatcher)
+             bool attend_across_documents, Dispatcher* dispatcher, const MoeConfig& moe)
     : attention_norm_(list, Prefix(layer) + ".input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       mlp_norm_(list, Prefix(layer) + ".post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       attention_(list, Prefix(layer) + ".self_attn", c, attend_across_documents) {
@@ -28,7 +28,7 @@ Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTy
   if (c.IsMoeLayer(layer)) {
     YM_CHECK(dispatcher != nullptr, "layer ", layer, " routes tokens without a dispatcher");
     phases_ = {Phase::kAttention, Phase::kRoute, Phase::kDispatch, Phase::kExperts, Phase::kCombine};
-    moe_ = std::make_unique<MoeLayer>(list, prefix, c, types.accum, dispatcher);
+    moe_ = std::make_unique<MoeLayer>(list, prefix, c, types.accum, dispatcher, moe);
     moe_->set_layer(layer);
   } else {
     phases_ = {Phase::kAttention, Phase::kMlp};

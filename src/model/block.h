@@ -38,7 +38,7 @@ struct BlockGradients {
 class Block {
  public:
   Block(ParameterList& list, const ModelConfig& config, int64_t layer, ComputeTypes types,
-        bool attend_across_documents, Dispatcher* dispatcher);
+        bool attend_across_documents, Dispatcher* dispatcher, const MoeConfig& moe);
 
   const std::vector<Phase>& phases() const { return phases_; }
   SelfAttention& attention() { return attention_; }

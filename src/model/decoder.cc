@@ -20,7 +20,7 @@ std::vector<std::unique_ptr<Block>> MakeBlocks(ParameterList& list, const ModelC
   std::vector<std::unique_ptr<Block>> blocks;
   for (int64_t layer = 0; layer < config.num_hidden_layers; ++layer) {
     blocks.push_back(std::make_unique<Block>(list, config, layer, options.types,
-                                             options.attend_across_documents, dispatcher));
+                                             options.attend_across_documents, dispatcher, options.moe));
   }
   return blocks;
 }
@@ -36,8 +36,8 @@ Decoder::Decoder(const ModelConfig& config, const ModelOptions& options, Dispatc
       head_(list_, config) {
   for (int64_t depth = 1; depth <= config.num_nextn_predict_layers; ++depth) {
     mtp_.push_back(std::make_unique<MtpModule>(list_, config, depth, options.types,
-                                               options.attend_across_documents, dispatcher, &embedding_,
-                                               &head_));
+                                               options.attend_across_documents, dispatcher, options.moe,
+                                               &embedding_, &head_));
   }
   const auto add = [&](int64_t layer, Block& block) {
     if (block.moe() == nullptr) return;
@@ -55,7 +55,10 @@ void Decoder::Allocate(Arena& weights, Device& device) {
   counts_ = weights.Allocate("router load", DType::kI64, {M, config_.n_routed_experts});
   for (auto& block : blocks_) block->attention().set_rope_table(rope_table_);
   for (auto& module : mtp_) module->block().attention().set_rope_table(rope_table_);
-  for (int64_t m = 0; m < M; ++m) moe_[static_cast<size_t>(m)]->set_counts(counts_.At(m));
+  for (int64_t m = 0; m < M; ++m) {
+    moe_[static_cast<size_t>(m)]->set_counts(counts_.At(m));
+    moe_[static_cast<size_t>(m)]->set_sums_row(1 + m);
+  }
   if (rope_table_.data() == nullptr) return;  // dry
   const HostTensor table = RopeTable(config_, options_.max_positions, options_.types.accum);
   device.CopyFromHost(rope_table_.data(), table.view().data(), static_cast<size_t>(rope_table_.bytes()));
@@ -71,6 +74,7 @@ void Decoder::RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& a
   flight->blocks.resize(blocks_.size());
   flight->mark = mb.saved->Mark();
   mb.overflow = acc.overflow;
+  mb.sums = mb.training ? acc.sums : Tensor();
 
   const auto residual = [&](const char* what) {
     return mb.saved->Allocate(what, ctx.types.compute, {mb.T(), config_.hidden_size});
@@ -156,10 +160,20 @@ void Decoder::CountMtpTargets(Context& ctx, const MicroBatch& mb, const Tensor& 
 void Decoder::UpdateRouterBias(Context& ctx, const Tensor& step_state) {
   for (size_t m = 0; m < moe_.size(); ++m) {
     const Buffer* bias = moe_[m]->router().bias();
+    const Buffer* previous = moe_[m]->router().previous_load();
     RouterBiasUpdate(ctx.stream, {.counts = counts_.At(static_cast<int64_t>(m)),
                                   .state = step_state,
-                                  .bias = bias != nullptr ? bias->value : Tensor()});
+                                  .bias = bias != nullptr ? bias->value : Tensor(),
+                                  .previous = previous != nullptr ? previous->value : Tensor()});
   }
+}
+
+std::vector<Tensor> Decoder::router_biases() const {
+  std::vector<Tensor> biases;
+  for (const MoeLayer* layer : moe_) {
+    if (layer->router().bias() != nullptr) biases.push_back(layer->router().bias()->value);
+  }
+  return biases;
 }
 
 }  // namespace yardmaster

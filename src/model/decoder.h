@@ -33,6 +33,7 @@ class Decoder : public Model {
   void CountMtpTargets(Context& ctx, const MicroBatch& mb, const Tensor& valid) const override;
   void UpdateRouterBias(Context& ctx, const Tensor& step_state) override;
   Tensor load_counts() const override { return counts_; }
+  std::vector<Tensor> router_biases() const override;
   std::vector<int64_t> moe_layers() const override { return moe_layers_; }
 
  private:

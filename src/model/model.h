@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "src/comm/ep/dispatcher.h"
-#include "src/config/model_config.h"
+#include "src/config/config.h"
 #include "src/model/registry.h"
 #include "src/nn/context.h"
 
@@ -20,17 +20,7 @@ struct ModelOptions {
   ComputeTypes types;
   int64_t max_positions = 0;  // rows of the RoPE table: the sequence length of the run
   bool attend_across_documents = true;
-};
-
-// Columns of StepAccumulators::sums. Row 0 is the model's (kMtpLoss), row 1 + m that of the m-th MoE layer.
-enum StepSum : int {
-  kMtpLoss = 0,  // sum of the losses of multi-token prediction
-  kSequenceBalance = 0,
-  kMicroBatchBalance,
-  kGlobalBatchBalance,
-  kRouterZ,       // means over the global batch, no coefficient
-  kDroppedPairs,  // (token, expert) pairs over capacity
-  kStepSums
+  MoeConfig moe = {};  // balance losses, capacity, forced routing
 };
 
 // What one step accumulates, in device memory, over its micro-batches.
@@ -73,6 +63,7 @@ class Model {
   // Device memory of this step's load by MoE layer, int64 [moe_layers, E] (zeroed by UpdateRouterBias), for
   // metrics.
   virtual Tensor load_counts() const = 0;
+  virtual std::vector<Tensor> router_biases() const = 0;  // by MoE layer, [E]; empty: the routers have none
   virtual std::vector<int64_t> moe_layers() const = 0;  // modules of multi-token prediction last
 
  protected:

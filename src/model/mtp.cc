@@ -7,8 +7,8 @@
 namespace yardmaster {
 
 MtpModule::MtpModule(ParameterList& list, const ModelConfig& c, int64_t depth, ComputeTypes types,
-                     bool attend_across_documents, Dispatcher* dispatcher, const Embedding* embedding,
-                     const LossHead* head)
+                     bool attend_across_documents, Dispatcher* dispatcher, const MoeConfig& moe,
+                     const Embedding* embedding, const LossHead* head)
     : depth_(depth),
       layer_(c.num_hidden_layers + depth - 1),
       D_(c.hidden_size),
@@ -19,7 +19,7 @@ MtpModule::MtpModule(ParameterList& list, const ModelConfig& c, int64_t depth, C
   hnorm_ = RmsNorm(list, prefix + ".hnorm.weight", D_, c.rms_norm_eps);
   eh_proj_ = list.Add(prefix + ".eh_proj.weight", {D_, 2 * D_}, DecayClass::kMatrix, InitKind::kNormal,
                       c.initializer_range);
-  block_ = std::make_unique<Block>(list, c, layer_, types, attend_across_documents, dispatcher);
+  block_ = std::make_unique<Block>(list, c, layer_, types, attend_across_documents, dispatcher, moe);
   norm_ = RmsNorm(list, prefix + ".shared_head.norm.weight", D_, c.rms_norm_eps);
 }
 

@@ -31,8 +31,8 @@ struct MtpSaved {
 class MtpModule {
  public:
   MtpModule(ParameterList& list, const ModelConfig& config, int64_t depth, ComputeTypes types,
-            bool attend_across_documents, Dispatcher* dispatcher, const Embedding* embedding,
-            const LossHead* head);
+            bool attend_across_documents, Dispatcher* dispatcher, const MoeConfig& moe,
+            const Embedding* embedding, const LossHead* head);
 
   Block& block() { return *block_; }
   int64_t layer() const { return layer_; }

@@ -35,7 +35,8 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
   model_ = MakeModel(config,
                      {.types = options.types,
                       .max_positions = options.S,
-                      .attend_across_documents = options.attend_across_documents},
+                      .attend_across_documents = options.attend_across_documents,
+                      .moe = options.moe},
                      dispatcher_.get());
   Layout();
   {

@@ -19,6 +19,7 @@ struct StandaloneOptions {
   bool gradients = true;  // false: evaluation only
   bool logits = false;    // room for [T, V]
   bool attend_across_documents = true;
+  MoeConfig moe = {};
   double mtp_weight = 0.3;  // of the loss of multi-token prediction
   bool poison = false;  // tests: memory that was released reads as NaN (cpu)
 };

@@ -32,6 +32,18 @@ struct InFlight {
   virtual ~InFlight() = default;
 };
 
+// Columns of the sums that a step reports, F64 [1 + MoE layers, kStepSums]: row 0 is the model's (kMtpLoss),
+// row 1 + m that of the m-th MoE layer. Losses are means over the global batch, without their weights.
+enum StepSum : int {
+  kMtpLoss = 0,  // sum of the losses of multi-token prediction
+  kSequenceBalance = 0,
+  kMicroBatchBalance,
+  kGlobalBatchBalance,
+  kRouterZ,
+  kDroppedPairs,  // (token, expert) pairs over capacity
+  kStepSums
+};
+
 struct MicroBatch {
   int64_t B = 0, S = 0;
   int64_t T() const { return B * S; }
@@ -61,6 +73,7 @@ struct MicroBatch {
   bool zero_routed_experts = false;                     // drop the routed experts' output
 
   // Set by Model::RunForward.
+  Tensor sums = {};                               // F64 [1 + MoE layers, kStepSums]: StepAccumulators::sums
   Tensor overflow = {};                           // int32 [1], sticky: StepAccumulators::overflow
   std::shared_ptr<InFlight> in_flight = nullptr;  // the Saved structs between forward and backward
 };

@@ -50,7 +50,8 @@ struct Buffer {
   std::string name;
   ShardSpec spec;
   DType dtype = DType::kF32;
-  Tensor value;  // zero at the start of a fresh run
+  bool published = true;  // false: state of training, which model files do not hold
+  Tensor value;           // zero at the start of a fresh run
 };
 
 class ParameterList {

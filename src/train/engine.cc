@@ -1,5 +1,6 @@
 #include "src/train/engine.h"
 
+#include <algorithm>
 #include <cstddef>
 
 #include "src/config/schedule.h"
@@ -53,7 +54,9 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
     }
   }
   const TrainConfig& train = config_.train;
-  model_ = MakeModel(config_.model, {types_, train.sequence_length}, dispatcher);
+  model_ = MakeModel(config_.model,
+                     {types_, train.sequence_length, config_.data.attend_across_documents, config_.moe},
+                     dispatcher);
   AllocateParameters(model_->registry().list(), types_, weights_,
                      mode == EngineMode::kTraining ? &gradients_ : nullptr);
   model_->Allocate(weights_, *device_);
@@ -125,7 +128,11 @@ void Engine::Stage(const HostBatch& batch) {
   const size_t bytes = static_cast<size_t>(batch.micro_batches * micro_batch_tokens()) * sizeof(int32_t);
   device_->CopyFromHost(tokens_.data(), batch.tokens.data(), bytes);
   device_->CopyFromHost(targets_.data(), batch.targets.data(), bytes);
-  device_->CopyFromHost(positions_.data(), batch.positions.data(), bytes);
+  std::vector<int32_t> positions = batch.positions;
+  if (config_.data.reset_positions) {
+    for (size_t i = 0; i < positions.size(); ++i) positions[i] -= batch.document_start[i];
+  }
+  device_->CopyFromHost(positions_.data(), positions.data(), bytes);
   device_->CopyFromHost(document_start_.data(), batch.document_start.data(), bytes);
 }
 
@@ -213,6 +220,19 @@ void Engine::KeepReport() {
   ++kept_;
 }
 
+std::vector<std::pair<double, double>> Engine::RouterBiasRanges() {
+  std::vector<std::pair<double, double>> ranges;
+  for (const Tensor& bias : model_->router_biases()) {
+    const HostTensor host(bias.dtype(), bias.shape());
+    device_->CopyToHost(host.view().data(), bias.data(), static_cast<size_t>(bias.bytes()));
+    DispatchFloat(bias.dtype(), [&]<class T>() {
+      const auto [least, largest] = std::minmax_element(host.as<T>(), host.as<T>() + bias.elements());
+      ranges.emplace_back(static_cast<double>(*least), static_cast<double>(*largest));
+    });
+  }
+  return ranges;
+}
+
 std::vector<StepReport> Engine::TakeReports() {
   std::vector<StepReport> reports(static_cast<size_t>(kept_));
   for (int64_t i = 0; i < kept_; ++i) {
@@ -233,6 +253,7 @@ std::vector<StepReport> Engine::TakeReports() {
       device_->CopyToHost(load.data(), kept_load_.At(i).At(layer).data(), load.size() * sizeof(int64_t));
     }
   }
+  if (kept_ > 0) reports.back().bias_range = RouterBiasRanges();
   kept_ = 0;
   Fill(stream_, 0, acc_.overflow);
   return reports;

@@ -53,6 +53,8 @@ struct StepReport {
   StepState state;
   std::vector<std::vector<int64_t>> load;  // [MoE layers][E], of this step, summed over dp
   double mtp_loss = 0;                     // mean over the counted positions and depths; 0: none
+  // Least and largest router bias by MoE layer, of the last report of a TakeReports alone; empty: none.
+  std::vector<std::pair<double, double>> bias_range;
   std::vector<std::vector<double>> sums;   // [MoE layers][kStepSums] (model/model.h), over the global batch
   int64_t rows_needed = 0;  // by the fullest dispatch window of all layers, micro-batches and ranks
 };
@@ -105,6 +107,7 @@ class Engine {
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
   void PrepareMtp(
       int64_t micro_batches);  // the loss scale of multi-token prediction, from what counts on all ranks
+  std::vector<std::pair<double, double>> RouterBiasRanges();
   void KeepReport();  // of the step that was just enqueued
   void EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact);
 

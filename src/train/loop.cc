@@ -14,6 +14,7 @@
 #include "src/config/schedule.h"
 #include "src/config/supported.h"
 #include "src/metrics/metrics_file.h"
+#include "src/metrics/router_health.h"
 #include "src/metrics/step_record.h"
 #include "src/train/batches.h"
 #include "src/train/checkpointing.h"
@@ -53,7 +54,8 @@ class TrainingRun {
   void Step();
   void Look();
   void Confirm(const StepReport& report, const PendingStep& run);
-  StepRecord MakeRecord(const StepReport& report, const PendingStep& run) const;
+  StepRecord MakeRecord(const StepReport& report, const PendingStep& run);
+  std::vector<RouterHealth> Health(const StepReport& report);  // by MoE layer
   int64_t step_run() const { return state_.step + static_cast<int64_t>(pending_.size()); }
   void Validate();
   bool Save();  // false: it could not be written
@@ -79,6 +81,7 @@ class TrainingRun {
   int64_t skipped_in_a_row_ = 0;
   SignalFlags signals_;  // arrived on any rank; `save` until it is done
   bool announced_ = false;
+  bool unhealthy_ = false;  // a router was out of range at the last console line
 };
 
 void TrainingRun::Open() {
@@ -207,9 +210,16 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   const double left = step_seconds_ * static_cast<double>(config_.train.steps - state_.step);
   if (!announced_ || state_.step % config_.logging.every_steps == 0 || record.verdict != "ok")
     LogInfo(ConsoleLine(record, config_.train.steps, steady ? left : NAN));
+  if (state_.step % config_.logging.every_steps == 0) {
+    const std::string warning = RouterHealthWarning(Health(report));
+    if (!warning.empty() && !unhealthy_) LogWarning(StrCat(warning, " (step ", state_.step, ")"));
+    if (warning.empty() && unhealthy_)
+      LogInfo(StrCat("  routers are in range again (step ", state_.step, ")"));
+    unhealthy_ = !warning.empty();
+  }
   announced_ = true;
 
-  YM_CHECK(record.dropped == 0, "step ", state_.step, " lost ", record.dropped, " (token, expert) pairs");
+  YM_CHECK(record.lost == 0, "step ", state_.step, " lost ", record.lost, " (token, expert) pairs");
   skipped_in_a_row_ = record.verdict == "ok" ? 0 : skipped_in_a_row_ + 1;
   if (skipped_in_a_row_ > config_.train.max_skipped_steps)
     throw AgreedError(ExitCode::kInternal,
@@ -223,7 +233,7 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
                       0);
 }
 
-StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& run) const {
+StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& run) {
   StepRecord r;
   const double tokens = static_cast<double>(run.batch * config_.train.sequence_length);
   r.step = state_.step;
@@ -243,12 +253,38 @@ StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& 
   for (const std::vector<int64_t>& load : report.load) {
     int64_t sum = 0, largest = 0;
     for (int64_t n : load) sum += n, largest = std::max(largest, n);
-    r.dropped += static_cast<int64_t>(tokens) * config_.model.num_experts_per_tok - sum;
+    r.lost += static_cast<int64_t>(tokens) * config_.model.num_experts_per_tok - sum;
     r.load_max_over_mean =
         std::max(r.load_max_over_mean,
                  static_cast<double>(largest) * static_cast<double>(load.size()) / static_cast<double>(sum));
   }
+  const std::vector<RouterHealth> health = Health(report);
+  for (const RouterHealth& h : health) r.dropped += h.dropped;
+  if (state_.step % config_.logging.every_steps == 0 && !health.empty()) r.router = RouterHealthJson(health);
   return r;
+}
+
+std::vector<RouterHealth> TrainingRun::Health(const StepReport& report) {
+  const std::vector<int64_t> layers = engine_->model().moe_layers();
+  const MoeConfig& moe = config_.moe;
+  std::vector<RouterHealth> out;
+  for (size_t m = 0; m < report.load.size(); ++m) {
+    RouterHealth& h = out.emplace_back();
+    const std::vector<double>& sums = report.sums[m];
+    h.layer = layers[m];
+    h.top_k = config_.model.num_experts_per_tok;
+    h.load = report.load[m];
+    h.dropped = static_cast<int64_t>(sums[kDroppedPairs]);
+    if (m < report.bias_range.size()) h.bias = report.bias_range[m];
+    const auto trained = [&](double weight, StepSum column) {
+      return weight > 0 ? std::optional<double>(sums[column]) : std::nullopt;
+    };
+    h.sequence_balance = trained(moe.sequence_balance_weight, kSequenceBalance);
+    h.micro_batch_balance = trained(moe.micro_batch_balance_weight, kMicroBatchBalance);
+    h.global_batch_balance = trained(moe.global_batch_balance_weight, kGlobalBatchBalance);
+    h.router_z = trained(moe.router_z_weight, kRouterZ);
+  }
+  return out;
 }
 
 void TrainingRun::Validate() {

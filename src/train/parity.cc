@@ -204,6 +204,26 @@ bool OfAnotherRun(const std::string& name, const ModelConfig& c) {
   return false;
 }
 
+// aux.per_layer and total, from what the run's only micro-batch reported.
+void AddAux(const StandaloneModel& run, const ModelConfig& config, double coefficient, DType type,
+            Device& device, Results* results) {
+  const Tensor sums = run.accumulators().sums;
+  HostTensor host(sums.dtype(), sums.shape());
+  device.CopyToHost(host.view().data(), sums.data(), static_cast<size_t>(sums.bytes()));
+  const Tensor per_layer = results->Add("aux.per_layer", type, {sums.dim(0) - 1});
+  const Tensor total = results->Add("total", type, {1});
+  double sum = 0;
+  DispatchFloat(type, [&]<class F>() {
+    for (int64_t m = 0; m + 1 < sums.dim(0); ++m) {
+      const double loss = static_cast<double>(config.num_experts_per_tok) *
+                          host.as<double>()[(m + 1) * kStepSums + kMicroBatchBalance];
+      per_layer.as<F>()[m] = static_cast<F>(loss);
+      sum += loss;
+    }
+    *total.as<F>() = static_cast<F>(run.loss() + coefficient * sum);
+  });
+}
+
 }  // namespace
 
 int RunParity(const ParityOptions& options) {
@@ -235,7 +255,11 @@ int RunParity(const ParityOptions& options) {
   CheckRange(targets, -1, config.vocab_size, "targets", expected_path);
 
   const std::unique_ptr<Device> device = MakeDevice(options);
-  StandaloneModel run(config, {.types = types, .B = B, .S = S, .logits = true}, *device);
+  // Hugging Face's balance loss is K times ours: its load fractions sum to K.
+  const double aux = HfAuxLossCoefficient(checkpoint);
+  MoeConfig moe;
+  moe.micro_batch_balance_weight = aux * static_cast<double>(config.num_experts_per_tok);
+  StandaloneModel run(config, {.types = types, .B = B, .S = S, .logits = true, .moe = moe}, *device);
   const HfNaming naming = HfNamingOf(config.model_type);
   ImportHf(run.registry(), checkpoint, *device, naming);
   run.SetBatch(tokens, targets);
@@ -267,6 +291,7 @@ int RunParity(const ParityOptions& options) {
   results.AddFromDevice("logits", run.logits(), {B, S, config.vocab_size}, *device);
   const Tensor loss = results.Add("loss", types.accum, {1});
   DispatchFloat(types.accum, [&]<class F>() { *loss.as<F>() = static_cast<F>(run.loss()); });
+  if (aux != 0) AddAux(run, config, aux, types.accum, *device, &results);
   for (int64_t d = 0; d < config.num_nextn_predict_layers; ++d) {
     results.AddFromDevice(StrCat("mtp.", config.mtp_input, ".logits", d > 0 ? StrCat(".", d + 1) : ""),
                           run.mtp_logits()[static_cast<size_t>(d)], {B, S, config.vocab_size}, *device);

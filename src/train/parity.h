@@ -28,10 +28,11 @@ struct ParityOptions {
 // Writes to options.out
 //   logits [B,S,V], loss [1], hidden.<layer> [B,S,D], routing.<layer> int32 [T,K] and routing_weight.<layer>
 //   [T,K] in ascending expert id, grad.<hugging face name>, adamw.loss and adamw.grad_norm F64 [steps]
-//   with modules of multi-token prediction: mtp.<input>.logits (of depth d > 1: mtp.<input>.logits.<d>) and
-//   mtp.<input>.loss; gradients are then those of loss + 0.3 * mtp loss; with pre_norm,
-//   routing.<layer>.pre_norm and routing_weight.<layer>.pre_norm repeat a module's routing under the
-//   reference's name
+//   where config.json asks for router logits: aux.per_layer [MoE layers], Hugging Face's balance loss, and
+//   total [1] = loss + router_aux_loss_coef * its sum; gradients are then those of total with modules of
+//   multi-token prediction: mtp.<input>.logits (of depth d > 1: mtp.<input>.logits.<d>) and mtp.<input>.loss;
+//   gradients are then those of loss + 0.3 * mtp loss; with pre_norm, routing.<layer>.pre_norm and
+//   routing_weight.<layer>.pre_norm repeat a module's routing under the reference's name
 // and prints a table of differences. Returns 0, or 1 when one is over its tolerance or an expected entry is
 // missing. Throws Error for files that cannot be used.
 int RunParity(const ParityOptions& options);

@@ -60,6 +60,8 @@ TEST_CASE("what must hold between fields") {
       {{"checkpoint.keep_latest=1"}, "checkpoint.keep_latest: must be 0 (all) or at least 2"},
       {{"parallel.ep=0"}, "parallel.ep: must be at least 1"},
       {{"parallel.ep=automatic"}, "expected an integer, found 'automatic', or auto"},
+      {{"moe.force_routing=skewed", "moe.force_skew=5"}, "moe.force_skew: must be at most 4"},
+      {{"moe.drop_policy=dice"}, "moe.drop_policy: must be one of probs, position"},
       {{"model.num_nextn_predict_layers=1"}, "model.num_nextn_predict_layers: needs train.mtp_loss_weight"},
       {{"train.mtp_loss_weight=0.3"}, "train.mtp_loss_weight: needs model.num_nextn_predict_layers"},
       {{"model.hidden_size=1e6", "model.moe_intermediate_size=1e6", "model.n_routed_experts=65536",
@@ -129,7 +131,7 @@ TEST_CASE("layouts") {
 TEST_CASE("what this version cannot run is named") {
   CHECK(UnsupportedFeatures(With({})).empty());
   CHECK(UnsupportedFeatures(With({"runtime.device=cpu"})).empty());
-  for (const char* override_ : {"parallel.pp=2", "precision.compute=fp8", "moe.sequence_balance_weight=1e-4"}) {
+  for (const char* override_ : {"parallel.pp=2", "precision.compute=fp8"}) {
     const std::vector<std::string> found = UnsupportedFeatures(With({override_}));
     const std::string key = std::string(override_).substr(0, std::string(override_).find('='));
     INFO(key);
@@ -138,6 +140,9 @@ TEST_CASE("what this version cannot run is named") {
   }
   CHECK(UnsupportedFeatures(With({"runtime.device=cuda"})).empty());
   CHECK(UnsupportedFeatures(With({"precision.compute=bf16"})).empty());
+  CHECK(UnsupportedFeatures(With({"moe.capacity_factor=1", "moe.router_z_weight=0.1"})).empty());
+  CHECK(UnsupportedFeatures(With({"moe.capacity_factor=1", "runtime.device=cuda"}))[0].starts_with(
+      "moe.capacity_factor = 1"));
   CHECK(UnsupportedFeatures(With({"parallel.pp=2", "precision.compute=bf16", "runtime.device=cpu"})).size() == 2);
   CHECK(UnsupportedFeatures(With({"model.num_nextn_predict_layers=1", "train.mtp_loss_weight=0.3"})).empty());
   CHECK(UnsupportedFeatures(With({"ep.ragged_buffer_factor=2", "ep.mode=deduplicated"})).empty());

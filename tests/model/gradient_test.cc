@@ -14,12 +14,24 @@ constexpr int64_t kB = 2, kS = 6;
 
 // The loss whose gradient a step computes: that of Evaluate, and the weighted one of multi-token prediction,
 // which only training computes.
-double TotalLoss(StandaloneModel& model, const ModelConfig& config, double mtp_weight) {
-  if (config.num_nextn_predict_layers == 0) return model.Evaluate();
+double TotalLoss(StandaloneModel& model, const ModelConfig& config, double mtp_weight, const MoeConfig& moe) {
+  const bool balanced = moe.sequence_balance_weight + moe.micro_batch_balance_weight +
+                            moe.global_batch_balance_weight + moe.router_z_weight >
+                        0;
+  if (config.num_nextn_predict_layers == 0 && !balanced && moe.capacity_factor == 0) return model.Evaluate();
   model.BeginStep();
   model.Forward();
   model.Backward();
-  return model.loss() + mtp_weight * model.mtp_loss();
+  double loss = model.loss();
+  if (config.num_nextn_predict_layers > 0) loss += mtp_weight * model.mtp_loss();
+  const Tensor sums = model.accumulators().sums;
+  for (int64_t m = 1; m < sums.dim(0); ++m) {
+    const double* row = sums.as<double>() + m * kStepSums;
+    loss += moe.sequence_balance_weight * row[kSequenceBalance] + moe.router_z_weight * row[kRouterZ] +
+            moe.micro_batch_balance_weight * row[kMicroBatchBalance] +
+            moe.global_batch_balance_weight * row[kGlobalBatchBalance];
+  }
+  return loss;
 }
 
 // Central difference of the loss by one parameter.
@@ -72,8 +84,8 @@ std::vector<std::vector<double>> Gradients(StandaloneModel& model) {
   return out;
 }
 
-void Run(const ModelConfig& config, int samples, const std::vector<double>& bias = {},
-         bool documents = false) {
+void Run(const ModelConfig& config, int samples, const std::vector<double>& bias = {}, bool documents = false,
+         const MoeConfig& moe = {}) {
   const auto device = OneThread();
   constexpr double kMtpWeight = 0.7;
   StandaloneModel model(config,
@@ -81,11 +93,15 @@ void Run(const ModelConfig& config, int samples, const std::vector<double>& bias
                          .B = kB,
                          .S = kS,
                          .attend_across_documents = !documents,
+                         .moe = moe,
                          .mtp_weight = kMtpWeight,
                          .poison = true},
                         *device);
   Randomise(model, 5);
   for (const auto& b : model.registry().buffers()) {
+    if (b->dtype == DType::kI64) {
+      for (int64_t e = 0; e < b->value.elements(); ++e) b->value.as<int64_t>()[e] = 3 * e % 5;
+    }
     for (size_t e = 0; e < bias.size(); ++e) b->value.as<double>()[e] = bias[e];
   }
   Batch batch = RandomBatch(kB * kS, config.vocab_size, 7);
@@ -93,7 +109,7 @@ void Run(const ModelConfig& config, int samples, const std::vector<double>& bias
   model.SetBatch(batch.tokens, batch.targets);
   if (documents) model.SetDocumentStart({0, 0, 0, 0, 4, 4, 0, 0, 0, 0, 0, 0});
   CheckGradients(
-      model, [&] { return TotalLoss(model, config, kMtpWeight); }, Gradients(model), samples);
+      model, [&] { return TotalLoss(model, config, kMtpWeight, moe); }, Gradients(model), samples);
 }
 
 TEST_CASE("gradients of the whole model") { Run(TinyConfig(), 6); }
@@ -148,6 +164,26 @@ TEST_CASE("gradients with multi-token prediction, one module and more, after and
       Run(c, 3);
     }
     Run(c, 2, {}, /*documents=*/true);
+  }
+}
+
+TEST_CASE("gradients with balance losses and with capacity, multi-token prediction included") {
+  ModelConfig c = TinyConfig();
+  c.num_hidden_layers = 2;
+  c.num_nextn_predict_layers = 1;
+  MoeConfig moe;
+  moe.sequence_balance_weight = 0.3;
+  moe.micro_batch_balance_weight = 0.2;
+  moe.global_batch_balance_weight = 0.5;
+  moe.router_z_weight = 0.1;
+  Run(c, 3, {}, false, moe);
+  Run(TinyGqaConfig("qwen3_moe"), 3, {}, false, moe);
+  MoeConfig capacity;
+  capacity.capacity_factor = 0.75;
+  for (const char* policy : {"probs", "position"}) {
+    capacity.drop_policy = policy;
+    Run(c, 3, {}, false, capacity);
+    Run(TinyGqaConfig("mixtral"), 3, {}, false, capacity);
   }
 }
 

@@ -172,6 +172,64 @@ TEST_CASE("routing can be forced and the routed experts' output dropped") {
   CHECK(model.Evaluate() == Approx(zeroed).epsilon(1e-14));
 }
 
+TEST_CASE("capacity drops are counted by layer, keep the residual, and end with training") {
+  const auto device = OneThread();
+  MoeConfig moe;
+  moe.capacity_factor = 0.5;
+  StandaloneModel model(TinyConfig(), {.types = kDouble, .B = 2, .S = 6, .moe = moe, .poison = true},
+                        *device);
+  StandaloneModel dropless(TinyConfig(), {.types = kDouble, .B = 2, .S = 6}, *device);
+  Randomise(model, 1);
+  Randomise(dropless, 1);
+  const Batch batch = RandomBatch(12, 17, 3);
+  model.SetBatch(batch.tokens, batch.targets);
+  dropless.SetBatch(batch.tokens, batch.targets);
+  model.Forward();
+  model.Backward();
+  dropless.Forward();
+  dropless.Backward();
+  const Tensor sums = model.accumulators().sums;
+  for (int64_t m = 1; m <= 2; ++m) {
+    const double dropped = sums.as<double>()[m * kStepSums + kDroppedPairs];
+    CHECK(dropped >= 12 * 2 - 6 * 2);  // 6 experts keep at most 12 * 2 / 6 / 2 = 2 pairs each
+    CHECK(dropped < 24);
+    CHECK(dropless.accumulators().sums.as<double>()[m * kStepSums + kDroppedPairs] == 0);
+    int64_t load = 0;  // counted before the drop
+    for (int64_t e = 0; e < 6; ++e) load += model.model().load_counts().At(m - 1).as<int64_t>()[e];
+    CHECK(load == 24);
+  }
+  CHECK(std::abs(model.loss() - dropless.loss()) > 1e-6);
+  CHECK(model.Evaluate() == dropless.Evaluate());
+  MoeConfig none;
+  none.capacity_factor = 1e-9;  // one pair for each expert
+  StandaloneModel one(TinyConfig(), {.types = kDouble, .B = 2, .S = 6, .moe = none, .poison = true}, *device);
+  Randomise(one, 1);
+  one.SetBatch(batch.tokens, batch.targets);
+  one.Forward();
+  CHECK(one.accumulators().sums.as<double>()[kStepSums + kDroppedPairs] >= 24 - 6);
+}
+
+TEST_CASE("forced routing balances or skews the load of every layer") {
+  const auto device = OneThread();
+  MoeConfig moe;
+  moe.force_routing = "balanced";
+  StandaloneModel balanced(TinyConfig(), {.types = kFloat, .B = 2, .S = 6, .moe = moe}, *device);
+  moe.force_routing = "skewed";
+  moe.force_skew = 2;
+  StandaloneModel skewed(TinyConfig(), {.types = kFloat, .B = 2, .S = 6, .moe = moe}, *device);
+  const Batch batch = RandomBatch(12, 17, 3);
+  for (StandaloneModel* model : {&balanced, &skewed}) {
+    Randomise(*model, 1);
+    model->SetBatch(batch.tokens, batch.targets);
+    model->Forward();
+    model->Backward();
+    for (int64_t m = 0; m < 2; ++m) {
+      const int64_t* load = model->model().load_counts().At(m).as<int64_t>();
+      CHECK(load[0] == (model == &balanced ? 4 : 8));
+    }
+  }
+}
+
 TEST_CASE("parameters are named once, in order, with groups and decay classes") {
   const auto device = OneThread();
   StandaloneModel model(TinyConfig(), {.types = kFloat, .B = 1, .S = 2}, *device);

@@ -1,4 +1,7 @@
 // The router's bias moves towards the balanced load, from integer counts, and only when the step counts.
+#include <map>
+
+#include "src/base/strings.h"
 #include "src/ops/step_control.h"
 #include "tests/catch.h"
 #include "tests/model/tiny_model.h"
@@ -51,6 +54,61 @@ TEST_CASE("each layer's router bias moves the right way") {
     }
   }
   for (int64_t i = 0; i < counts.elements(); ++i) CHECK(counts.as<int64_t>()[i] == 0);
+}
+
+TEST_CASE("the router of multi-token prediction is balanced too, and loads are kept for the next step") {
+  const auto device = OneThread();
+  ModelConfig c = TinyConfig();
+  c.num_nextn_predict_layers = 1;
+  MoeConfig moe;
+  moe.global_batch_balance_weight = 0.01;
+  StandaloneModel model(c, {.types = kFloat, .B = 4, .S = 8, .moe = moe, .poison = true}, *device);
+  Randomise(model, 2);
+  const Batch batch = RandomBatch(32, 17, 3);
+  model.SetBatch(batch.tokens, batch.targets);
+  model.Forward();
+  model.Backward();
+  CHECK(model.model().moe_layers() == std::vector<int64_t>{1, 2, 3});
+  const Tensor counts = model.model().load_counts();
+  const std::vector<int64_t> load(counts.as<int64_t>(), counts.as<int64_t>() + counts.elements());
+  std::map<std::string, std::vector<double>> before;
+  for (const auto& b : model.registry().buffers()) {
+    if (b->dtype != DType::kI64) before[b->name] = Values(b->value);
+  }
+  CHECK(before.count("model.layers.3.mlp.gate.e_score_correction_bias") == 1);
+  StepState state;
+  state.bias_speed = 0.25;
+  model.model().UpdateRouterBias(model.context(), State(state).view());
+  for (size_t m = 0; m < 3; ++m) {
+    int64_t total = 0;
+    for (size_t e = 0; e < 6; ++e) total += load[m * 6 + e];
+    CHECK(total == 64);
+    for (const auto& b : model.registry().buffers()) {
+      if (b->name.find(StrCat("model.layers.", m + 1, ".")) != 0) continue;
+      for (size_t e = 0; e < 6; ++e) {
+        const int64_t need = total - 6 * load[m * 6 + e];
+        if (b->dtype == DType::kI64) {
+          CHECK(b->value.as<int64_t>()[e] == load[m * 6 + e]);
+        } else {
+          CHECK(Values(b->value)[e] - before.at(b->name)[e] == Approx(need > 0   ? 0.25
+                                                                      : need < 0 ? -0.25
+                                                                                 : 0)
+                                                                   .margin(1e-6));
+        }
+      }
+    }
+  }
+  // A skipped step keeps what was known.
+  model.Forward();
+  model.Backward();
+  state.verdict = static_cast<int32_t>(StepVerdict::kNonFinite);
+  for (const auto& b : model.registry().buffers()) {
+    if (b->dtype == DType::kI64) b->value.as<int64_t>()[0] = 77;
+  }
+  model.model().UpdateRouterBias(model.context(), State(state).view());
+  for (const auto& b : model.registry().buffers()) {
+    if (b->dtype == DType::kI64) CHECK(b->value.as<int64_t>()[0] == 77);
+  }
 }
 
 TEST_CASE("a skipped step leaves the bias and starts the load anew") {

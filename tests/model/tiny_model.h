@@ -78,7 +78,9 @@ inline void Randomise(StandaloneModel& model, uint64_t seed) {
   for (const auto& p : model.registry().parameters()) {
     if (p->init == InitKind::kOnes) add(p->master, p->name, 0.1);
   }
-  for (const auto& b : model.registry().buffers()) add(b->value, b->name, 0.05);
+  for (const auto& b : model.registry().buffers()) {
+    if (b->dtype != DType::kI64) add(b->value, b->name, 0.05);
+  }
 }
 
 struct Batch {

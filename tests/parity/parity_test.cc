@@ -110,6 +110,19 @@ TEST_CASE("parity with multi-token prediction, both inputs") {
   }
 }
 
+TEST_CASE("parity with Hugging Face's balance loss") {
+  const TempDir out;
+  CHECK(Run(kGolden + "mixtral_aux", out / "ours") == 0);
+  const SafetensorsFile ours(out / "ours");
+  CHECK(ours.Get("aux.per_layer").shape() == Shape{2});
+  CHECK(ours.Has("total"));
+  CopyCase(kGolden + "mixtral_aux", "config.json", out.path());
+  Entries expected(out / "expected.safetensors");
+  expected.tensors.at("aux.per_layer").as<float>()[1] += 1e-3f;
+  expected.Write(out / "expected.safetensors");
+  CHECK(Run(out.path(), out / "ours") == 1);
+}
+
 TEST_CASE("parity in double, where only the reference rounds") {
   const TempDir dir;
   CHECK(Run(kGolden + "deepseek_v3", dir / "ours.safetensors", "fp64") == 0);

@@ -75,6 +75,10 @@ class ManyRanks {
     std::map<std::string, std::vector<double>> out;
     for (const auto& [tensor, values] : host) {
       std::vector<double>& to = out[tensor];
+      if (values.dtype() == DType::kI64) {
+        to.assign(values.as<int64_t>(), values.as<int64_t>() + values.elements());
+        continue;
+      }
       DispatchFloat(values.dtype(), [&]<class T>() {
         for (int64_t i = 0; i < values.elements(); ++i)
           to.push_back(static_cast<double>(values.view().as<T>()[i]));

@@ -18,7 +18,7 @@
 namespace yardmaster {
 
 struct RoutingHandle {
-  Tensor idx;      // int32 [T, K], ascending expert ids
+  Tensor idx;      // int32 [T, K], ascending expert ids; -1: a pair that is not computed
   Tensor offsets;  // int64 [L + 1]: local expert l owns rows [offsets[l], offsets[l + 1]) of the window
   Tensor slot;     // int64 [T, K]: row of each local pair in this rank's window, -1 elsewhere
   Tensor source;   // int64 [R]: pair t * K + k of each row that came from this rank

@@ -7,8 +7,8 @@
 namespace yardmaster {
 
 MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& c, DType accum,
-                   Dispatcher* dispatcher)
-    : router_(list, prefix + ".gate", c, accum),
+                   Dispatcher* dispatcher, const MoeConfig& moe)
+    : router_(list, prefix + ".gate", c, accum, moe),
       experts_(list, prefix + ".experts", c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
                dispatcher->expert_begin(), dispatcher->local_experts(), c.initializer_range),
       has_shared_(c.n_shared_experts > 0),
@@ -24,11 +24,12 @@ MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelCo
 void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSaved& s) const {
   s.x = x;
   const Tensor forced = mb.forced_routing ? mb.forced_routing->at(static_cast<size_t>(layer_)) : Tensor();
-  router_.Forward(ctx, mb, x, mb.training ? counts_ : Tensor(), forced, s.router);
+  const Tensor sums = mb.sums.defined() ? mb.sums.At(sums_row_) : Tensor();
+  router_.Forward(ctx, mb, x, mb.training ? counts_ : Tensor(), forced, sums, s.router);
   if (RoundDispatcher* rounds = Rounds(mb)) {
-    rounds->PlanRounds(ctx.stream, s.router.idx, &s.handle, *mb.saved, ctx.work);
+    rounds->PlanRounds(ctx.stream, s.router.dispatched, &s.handle, *mb.saved, ctx.work);
   } else {
-    dispatcher_->Plan(ctx.stream, s.router.idx, mb.overflow, &s.handle, *mb.saved, ctx.work);
+    dispatcher_->Plan(ctx.stream, s.router.dispatched, mb.overflow, &s.handle, *mb.saved, ctx.work);
   }
 }
 

@@ -41,10 +41,11 @@ struct MoeSaved {
 class MoeLayer {
  public:
   MoeLayer(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum,
-           Dispatcher* dispatcher);
+           Dispatcher* dispatcher, const MoeConfig& moe);
   // This layer's index in MicroBatch::forced_routing, and its load of the step, int64 [E].
   void set_layer(int64_t layer) { layer_ = layer; }
   void set_counts(const Tensor& counts_E) { counts_ = counts_E; }
+  void set_sums_row(int64_t row) { sums_row_ = row; }  // of MicroBatch::sums
 
   void RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSaved& s) const;
   void RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;  // leaves the input's gradient in s.dx
@@ -74,7 +75,7 @@ class MoeLayer {
   bool has_shared_;
   Mlp shared_;
   Dispatcher* dispatcher_;
-  int64_t layer_ = 0;
+  int64_t layer_ = 0, sums_row_ = 0;
   Tensor counts_;
 };
 

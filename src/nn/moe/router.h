@@ -8,9 +8,11 @@
 
 #include <string>
 
-#include "src/config/model_config.h"
+#include "src/config/config.h"
 #include "src/nn/context.h"
 #include "src/ops/router.h"
+#include "src/ops/router_balance.h"
+#include "src/ops/router_capacity.h"
 
 namespace yardmaster {
 
@@ -19,30 +21,41 @@ struct RouterSaved {
   Tensor scores;   // [T, E], accumulator type
   Tensor idx;      // int32 [T, K], ascending
   Tensor w;        // [T, K], accumulator type
+  Tensor dispatched;  // int32 [T, K]: idx, or -1 for pairs over capacity
+  Tensor logits;      // [T, E], with a z-loss
+  Tensor load;        // int64 [B, E], with balance losses
   Tensor dlogits;  // [T, E], left by BackwardInput for BackwardWeight
 };
 
 class Router {
  public:
   // Parameter `prefix`.weight [E, D]; buffer `prefix`.e_score_correction_bias [E] where topk_method has a bias.
-  Router(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum);
+  Router(ParameterList& list, const std::string& prefix, const ModelConfig& config, DType accum,
+         const MoeConfig& moe);
 
   // counts: int64 [E], += the load of this micro-batch (training only). forced_idx: undefined, or the experts
-  // to take.
+  // to take. sums: F64 [kStepSums], += what this layer reports. Balance losses and capacity are of training
+  // only.
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& counts, const Tensor& forced_idx,
-               RouterSaved& saved) const;
+               const Tensor& sums, RouterSaved& saved) const;
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dw_TK, const Tensor& dx_accumulated,
                      RouterSaved& saved) const;
   void BackwardWeight(Context& ctx, MicroBatch& mb, const RouterSaved& saved) const;
 
-  Buffer* bias() const { return bias_; }  // null: none
+  Buffer* bias() const { return bias_; }               // null: none
+  Buffer* previous_load() const { return previous_; }  // int64 [E], of the last applied step; null: not kept
 
  private:
+  RouterBalanceArgs BalanceArgs(const MicroBatch& mb, const RouterSaved& saved) const;
   Tensor InAccum(Context& ctx, const Tensor& x) const;
 
   RouterSpec spec_;
+  RouterBalanceWeights weights_;
+  double capacity_factor_;
+  DropPolicy drop_policy_;
   Parameter* w_;  // [E, D], accumulator type
   Buffer* bias_;  // [E], accumulator type; null: none
+  Buffer* previous_;
 };
 
 }  // namespace yardmaster

@@ -1,0 +1,122 @@
+#include "src/ops/router_capacity.h"
+
+#include <cmath>
+
+#include "src/ops/router.h"
+#include "src/tensor/safetensors.h"
+#include "tests/catch.h"
+#include "tests/ops/op_check.h"
+
+namespace yardmaster::testing {
+namespace {
+
+TEST_CASE("router capacity: the balanced load times the factor, rounded up, at most every token") {
+  CHECK(ExpertCapacity(96, 4, 16, 1.0) == 24);
+  CHECK(ExpertCapacity(96, 4, 16, 1.25) == 30);
+  CHECK(ExpertCapacity(7, 2, 4, 1.0) == 4);
+  CHECK(ExpertCapacity(10, 2, 4, 100) == 10);
+}
+
+struct Kept {
+  std::vector<double> idx;
+  double dropped = 0;
+};
+
+Kept Drop(const std::vector<double>& idx, const std::vector<double>& w, int64_t K, int64_t E, int64_t C,
+          DropPolicy policy) {
+  CpuFixture cpu;
+  const Shape shape{static_cast<int64_t>(idx.size()) / K, K};
+  const RouterCapacityArgs args{.idx = cpu.Make(DType::kI32, shape, idx),
+                                .w = cpu.Make(DType::kF32, shape, w),
+                                .num_experts = E,
+                                .capacity = C,
+                                .policy = policy,
+                                .kept_idx = cpu.Make(DType::kI32, shape),
+                                .dropped = cpu.Make(DType::kF64, {1}, {10})};
+  RouterCapacity(cpu.stream(), args, cpu.work());
+  return {ValuesOf(args.kept_idx), ValuesOf(args.dropped)[0] - 10};
+}
+
+TEST_CASE("router capacity: the largest weights or the first tokens stay; ties: the lower token") {
+  using V = std::vector<double>;
+  const V idx = {0, 1, 0, 2, 0, 1, 0, 2};
+  const V w = {0.1, 0.9, 0.5, 0.5, 0.5, 0.5, 0.7, 0.3};
+  Kept k = Drop(idx, w, 2, 3, 2, DropPolicy::kProbs);
+  CHECK(k.idx == V{-1, 1, 0, 2, -1, 1, 0, 2});
+  CHECK(k.dropped == 2);
+  k = Drop(idx, w, 2, 3, 2, DropPolicy::kPosition);
+  CHECK(k.idx == V{0, 1, 0, 2, -1, 1, -1, 2});
+  CHECK(k.dropped == 2);
+  CHECK(Drop(idx, w, 2, 3, 4, DropPolicy::kProbs).idx == idx);
+  CHECK(Drop(idx, w, 2, 3, 0, DropPolicy::kPosition).dropped == 8);
+  const V nan(8, std::nan(""));
+  CHECK(Drop(idx, nan, 2, 3, 1, DropPolicy::kProbs).dropped == 5);
+}
+
+void CheckGolden(const std::string& name, RouterSpec spec) {
+  const SafetensorsFile file("tests/golden/router/router.safetensors", ExitCode::kData);
+  const auto get = [&](const std::string& what) { return ValuesOf(file.Get(name + "." + what)); };
+  const int64_t n_T = file.Get(name + ".logits").dim(0), E = spec.num_experts, K = spec.top_k;
+  const std::vector<double> dprobs = get("dprobs");
+  int checked = 0;
+  for (const double factor : {0.5, 1.0, 1.25}) {
+    for (const DropPolicy policy : {DropPolicy::kProbs, DropPolicy::kPosition}) {
+      const std::string which = std::string("capacity") +
+                                (factor == 0.5   ? "0.5"
+                                 : factor == 1.0 ? "1.0"
+                                                 : "1.25") +
+                                (policy == DropPolicy::kProbs ? ".probs" : ".position");
+      INFO(name << " " << which);
+      CpuFixture cpu;
+      const RouterArgs args{
+          .logits = cpu.Make(DType::kF32, {n_T, E}, get("logits")),
+          .bias = file.Has(name + ".bias") ? cpu.Make(DType::kF32, {E}, get("bias")) : Tensor(),
+          .scores = cpu.Make(DType::kF32, {n_T, E}),
+          .idx = cpu.Make(DType::kI32, {n_T, K}),
+          .w = cpu.Make(DType::kF32, {n_T, K})};
+      RouterForward(cpu.stream(), spec, args);
+      const Tensor kept = cpu.Make(DType::kI32, {n_T, K}), dropped = cpu.Make(DType::kF64, {1});
+      RouterCapacity(cpu.stream(),
+                     {.idx = args.idx,
+                      .w = args.w,
+                      .num_experts = E,
+                      .capacity = ExpertCapacity(n_T, K, E, factor),
+                      .policy = policy,
+                      .kept_idx = kept,
+                      .dropped = dropped},
+                     cpu.work());
+      const std::vector<double> idx = ValuesOf(kept), w = ValuesOf(args.w);
+      std::vector<double> map(static_cast<size_t>(n_T * E)), probs(map.size()), dw;
+      for (int64_t p = 0; p < n_T * K; ++p) {
+        const double e = idx[static_cast<size_t>(p)];
+        const size_t at = e < 0 ? 0 : static_cast<size_t>(p / K * E + static_cast<int64_t>(e));
+        if (e >= 0) map[at] = 1, probs[at] = w[static_cast<size_t>(p)];
+        dw.push_back(e >= 0 ? dprobs[at] : 0);
+      }
+      CHECK(map == get(which + ".map"));
+      CHECK(RelativeL2(probs, get(which + ".probs")) < 1e-6);
+      double in_map = 0;
+      for (const double m : map) in_map += m;
+      CHECK(ValuesOf(dropped)[0] == static_cast<double>(n_T * K) - in_map);
+      ++checked;
+      if (!file.Has(name + "." + which + ".dlogits")) continue;
+      const Tensor d = cpu.Make(DType::kF32, {n_T, E});
+      RouterBackward(
+          cpu.stream(), spec,
+          {.dw = cpu.Make(DType::kF32, {n_T, K}, dw), .scores = args.scores, .idx = args.idx, .dlogits = d});
+      CHECK(RelativeL2(ValuesOf(d), get(which + ".dlogits")) < 1e-5);
+    }
+  }
+  CHECK(checked == 6);
+}
+
+TEST_CASE("router capacity: Megatron-Core's results") {
+  CheckGolden("v3", {.num_experts = 16, .top_k = 4, .num_groups = 4, .topk_groups = 2, .scaling = 2.5});
+  CheckGolden("sigmoid_nogroup", {.num_experts = 16, .top_k = 2});
+  CheckGolden("softmax_topk_then_softmax", {.num_experts = 8, .top_k = 2, .score = RouterScore::kSoftmax});
+  CheckGolden("softmax_then_topk",
+              {.num_experts = 16, .top_k = 4, .score = RouterScore::kSoftmax, .normalise = false});
+}
+
+}  // namespace
+}  // namespace yardmaster::testing
