@@ -4,7 +4,7 @@
 // mixtral. Both styles are read: the hub's
 // (`rope_scaling`, `rope_theta` at the top) and that of transformers 5 (`rope_parameters`, no `scoring_func`,
 // `topk_method`, `moe_layer_freq`). Keys that say nothing about the mathematics of the model are ignored;
-// keys that would change it in a way that is not implemented are refused by name. Multi-token prediction
+// keys that would change it into what this version does not compute are refused by name. Multi-token prediction
 // layers stay in num_nextn_predict_layers, whether or not the weights hold them.
 #pragma once
 
