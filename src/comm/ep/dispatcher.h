@@ -34,9 +34,14 @@ struct RoutingHandle {
   Tensor recv_offsets;  // int64 [n + 1]: tokens received from each rank; deduplicated only
   Tensor recv_slot;     // int64 [N, K]: window row of each choice of a received token, -1: not here;
                         // deduplicated only
+  Tensor tokens;        // int64 [n, n]: tokens that each rank sends to each; deduplicated over peer memory only
 
   // Of an exact replay (round_dispatcher.h), on the host: the rounds of each rank of the group.
   std::vector<std::vector<Round>> rounds;
+  // Over peer memory only: int64 [T * K, 4] {owner, first row in send order, window row, rows} of what this rank sends, by
+  // round, and where each round's part begins.
+  Tensor round_blocks;
+  std::vector<int64_t> round_begins;
 };
 
 class RoundDispatcher;

@@ -1,7 +1,6 @@
 #include "src/comm/ep/mpi_dispatcher.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 
 #include "src/base/check.h"
@@ -26,30 +25,11 @@ Transfer Rows(int peer, const Tensor& t, int64_t row, int64_t rows) {
 
 MpiDispatcher::MpiDispatcher(const MpiDispatcherOptions& options, MpiCommunicator* comm)
     : options_(options), placement_(options.num_experts, options.ep), comm_(comm) {
-  YM_CHECK(options.top_k >= 1 && options.top_k <= options.num_experts, "top ", options.top_k,
-           " of ", options.num_experts);
-  YM_CHECK(options.ragged_buffer_factor == -1 || options.ragged_buffer_factor > 0, "factor ",
-           options.ragged_buffer_factor);
-  YM_CHECK(0 <= options.ep_index && options.ep_index < options.ep, options.ep_index, " of ",
-           options.ep);
+  CheckEpOptions(options);
   if (comm_ != nullptr) {
     YM_CHECK_EQ(comm_->size(), options.ep, comm_->name());
     YM_CHECK_EQ(comm_->rank(), options.ep_index, comm_->name());
   }
-}
-
-std::string MpiDispatcher::Me() const {
-  return StrCat("rank ", options_.ep_index, " of ", options_.ep, " (expert-parallel)");
-}
-
-int64_t MpiDispatcher::window_rows(int64_t tokens) const {
-  const int64_t T = std::max(tokens, options_.least_tokens), K = options_.top_k;
-  const int64_t worst = options_.ep * T * std::min(K, local_experts());
-  if (options_.ragged_buffer_factor < 0) return worst;
-  // The balanced load is T * K rows, whatever the number of ranks.
-  const double rows =
-      std::ceil(options_.ragged_buffer_factor * static_cast<double>(T) * static_cast<double>(K));
-  return rows < static_cast<double>(worst) ? static_cast<int64_t>(rows) : worst;
 }
 
 MpiDispatcher::Block MpiDispatcher::BlockOf(const RoutingHandle& handle, int64_t p,
@@ -67,32 +47,16 @@ void MpiDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tenso
   YM_CHECK(stream.dry() || (stream.kind() == DeviceKind::kCpu && comm_ != nullptr),
            "MPI dispatch is for the cpu device");
   const int64_t R = window_rows(T);
-  AllocatePlan(idx_TK, J(), Expanded() ? E : n, handle, saved);
+  AllocatePlan(options_, idx_TK, J(), Expanded() ? E : n, handle, saved);
   if (Expanded()) {
     PlanExpanded(stream, overflow, handle, work);
     return;
   }
-  // A received token has at least one row in the window, and each rank sends each of its tokens at
-  // most once.
-  const int64_t N = std::min(R, n * std::max(T, options_.least_tokens));
+  const int64_t N = options_.tokens_received(T);
   handle->source = saved.Allocate("ep/source", DType::kI64, {R});
   handle->recv_offsets = saved.Allocate("ep/recv_offsets", DType::kI64, {n + 1});
   handle->recv_slot = saved.Allocate("ep/recv_slot", DType::kI64, {N, K});
   PlanDeduplicated(stream, overflow, handle, work);
-}
-
-void MpiDispatcher::AllocatePlan(const Tensor& idx_TK, int64_t J, int64_t destinations,
-                                 RoutingHandle* handle, Arena& saved) const {
-  const int64_t T = idx_TK.dim(0), n = options_.ep, E = options_.num_experts;
-  YM_CHECK_EQ(idx_TK.dim(1), options_.top_k);
-  handle->idx = idx_TK;
-  handle->offsets = saved.Allocate("ep/offsets", DType::kI64, {local_experts() + 1});
-  handle->needed = saved.Allocate("ep/needed", DType::kI64, {1});
-  handle->counts = saved.Allocate("ep/counts", DType::kI64, {n, E + 2});
-  handle->begins = saved.Allocate("ep/begins", DType::kI64, {n, E});
-  handle->send_offsets = saved.Allocate("ep/send_offsets", DType::kI64, {destinations + 1});
-  handle->send_source = saved.Allocate("ep/send_source", DType::kI64, {T * J});
-  handle->send_slot = saved.Allocate("ep/send_slot", DType::kI64, {T, J});
 }
 
 // In: this rank's own counts by expert. Out: everybody's, with their T and R.

@@ -26,25 +26,14 @@
 // the counts say.
 #pragma once
 
-#include "src/comm/ep/dispatcher.h"
+#include "src/comm/ep/ep_plan.h"
 #include "src/comm/ep/round_dispatcher.h"
 #include "src/comm/mpi/mpi_communicator.h"
 #include "src/parallel/expert_placement.h"
 
 namespace yardmaster {
 
-enum class DispatchMode { kExpanded, kDeduplicated };
-
-struct MpiDispatcherOptions {
-  int64_t num_experts = 0;  // E
-  int64_t top_k = 0;        // K
-  int ep = 1;               // n
-  int ep_index = 0;
-  double ragged_buffer_factor = -1;
-  DispatchMode mode = DispatchMode::kExpanded;
-  // Windows hold this many tokens a rank at least: for groups whose ranks differ in T.
-  int64_t least_tokens = 0;
-};
+using MpiDispatcherOptions = EpOptions;
 
 class MpiDispatcher : public Dispatcher, private RoundDispatcher {
  public:
@@ -52,7 +41,7 @@ class MpiDispatcher : public Dispatcher, private RoundDispatcher {
   // ConfigError when ep does not divide the experts.
   MpiDispatcher(const MpiDispatcherOptions& options, MpiCommunicator* comm);
 
-  int64_t window_rows(int64_t tokens) const override;
+  int64_t window_rows(int64_t tokens) const override { return options_.window_rows(tokens); }
   int64_t local_experts() const override { return placement_.local_experts(); }
   int64_t expert_begin() const override { return placement_.Begin(options_.ep_index); }
 
@@ -87,18 +76,13 @@ class MpiDispatcher : public Dispatcher, private RoundDispatcher {
     int64_t row = 0, rows = 0;
   };
   Block BlockOf(const RoutingHandle& handle, int64_t p, int64_t e) const;
-  bool Expanded() const { return options_.mode == DispatchMode::kExpanded; }
-  int64_t J() const {
-    return Expanded() ? options_.top_k : std::min<int64_t>(options_.top_k, options_.ep);
-  }
+  bool Expanded() const { return options_.expanded(); }
+  int64_t J() const { return options_.rows_per_token(); }
   int64_t TokensReceived(const RoutingHandle& handle, const Stream& stream) const;
-  std::string Me() const;
+  std::string Me() const { return options_.Me(); }
 
   void ExchangeCounts(const Stream& stream, int64_t T, int64_t R, RoutingHandle* handle);
   void PlaceWindows(const RoutingHandle& handle, const Tensor& overflow) const;
-  // What both modes and an exact replay keep; J places for a token.
-  void AllocatePlan(const Tensor& idx_TK, int64_t J, int64_t destinations, RoutingHandle* handle,
-                    Arena& saved) const;
   // Rows by global expert, the counts of all ranks, and their places.
   void PlanSendOrder(const Stream& stream, const Tensor& overflow, RoutingHandle* handle,
                      Arena& work);

@@ -21,7 +21,7 @@ MpiCommunicator::Transfer Rows(int peer, const Tensor& t, int64_t row, int64_t r
 void MpiDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle,
                                Arena& saved, Arena& work) {
   const int64_t K = options_.top_k, n = options_.ep, E = options_.num_experts, L = local_experts();
-  AllocatePlan(idx_TK, K, E, handle, saved);
+  AllocatePlan(options_, idx_TK, K, E, handle, saved);
   {
     ArenaScope scope(work);
     const Tensor not_asked = work.Allocate("ep/overflow", DType::kI32, {1});
@@ -99,14 +99,10 @@ void MpiDispatcher::ExchangeRound(const RoutingHandle& handle, int64_t round, co
   const auto for_blocks = [&](int64_t source, int64_t owner, auto&& f) {
     const std::vector<Round>& rounds = handle.rounds[static_cast<size_t>(owner)];
     if (round >= static_cast<int64_t>(rounds.size())) return;
-    int64_t row = 0;
-    for (const RoundSegment& s : rounds[static_cast<size_t>(round)]) {
-      const int64_t first = begins[source * E + s.expert] - begins[s.expert];
-      const int64_t begin = std::max(first, s.begin),
-                    end = std::min(first + counts[source * (E + 2) + s.expert], s.end);
-      if (begin < end) f(s.expert, begin - first, row + begin - s.begin, end - begin);
-      row += s.end - s.begin;
-    }
+    ForRowsOfRound(
+        rounds[static_cast<size_t>(round)],
+        [&](int64_t e) { return begins[source * E + e] - begins[e]; },
+        [&](int64_t e) { return counts[source * (E + 2) + e]; }, f);
   };
   const int64_t* send_offsets = handle.send_offsets.as<int64_t>();
   std::vector<MpiCommunicator::Transfer> out, in;

@@ -25,4 +25,17 @@ using Round = std::vector<RoundSegment>;
 // no rows at all: no rounds.
 std::vector<Round> CutRounds(const std::vector<int64_t>& rows, int64_t first_expert, int64_t window);
 
+// What one source sends in a round: f(expert, first, row, rows) for rows [first, first + rows) of those it has for the
+// expert, at [row, row + rows) of the window. Its rows for expert e are [begin_of(e), begin_of(e) + count_of(e)) of all.
+template <class Begin, class Count, class F>
+void ForRowsOfRound(const Round& round, Begin&& begin_of, Count&& count_of, F&& f) {
+  int64_t row = 0;
+  for (const RoundSegment& s : round) {
+    const int64_t first = begin_of(s.expert), begin = first > s.begin ? first : s.begin,
+                  last = first + count_of(s.expert), end = last < s.end ? last : s.end;
+    if (begin < end) f(s.expert, begin - first, row + begin - s.begin, end - begin);
+    row += s.end - s.begin;
+  }
+}
+
 }  // namespace yardmaster

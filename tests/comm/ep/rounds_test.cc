@@ -50,5 +50,42 @@ TEST_CASE("every row once, no window exceeded, whole experts whole") {
   }
 }
 
+TEST_CASE("a source's rows of all rounds: each once, in order, at distinct places of the window") {
+  for (uint64_t i = 0; i < 300; ++i) {
+    const auto draw = [&](uint64_t j, int64_t n) {
+      return static_cast<int64_t>(PhiloxUniform(2, i, j) * static_cast<double>(n));
+    };
+    const int64_t experts = 1 + draw(0, 6), sources = 1 + draw(1, 4), window = 1 + draw(2, 12);
+    const auto count = [&](int64_t source, int64_t e) { return draw(static_cast<uint64_t>(10 + source * 16 + e), 9); };
+    const auto begin = [&](int64_t source, int64_t e) {
+      int64_t sum = 0;
+      for (int64_t p = 0; p < source; ++p) sum += count(p, e);
+      return sum;
+    };
+    std::vector<int64_t> rows;
+    for (int64_t e = 0; e < experts; ++e) rows.push_back(begin(sources, e));
+    std::vector<std::vector<int64_t>> next(static_cast<size_t>(sources), std::vector<int64_t>(rows.size(), 0));
+    for (const Round& round : CutRounds(rows, 0, window)) {
+      int64_t held = 0;
+      for (const RoundSegment& s : round) held += s.end - s.begin;
+      std::vector<int> taken(static_cast<size_t>(held), 0);
+      for (int64_t p = 0; p < sources; ++p) {
+        ForRowsOfRound(
+            round, [&](int64_t e) { return begin(p, e); }, [&](int64_t e) { return count(p, e); },
+            [&](int64_t e, int64_t first, int64_t row, int64_t n) {
+              CHECK(first == next[static_cast<size_t>(p)][static_cast<size_t>(e)]);
+              next[static_cast<size_t>(p)][static_cast<size_t>(e)] += n;
+              REQUIRE((n > 0 && row >= 0 && row + n <= held));
+              for (int64_t r = row; r < row + n; ++r) ++taken[static_cast<size_t>(r)];
+            });
+      }
+      CHECK(taken == std::vector<int>(static_cast<size_t>(held), 1));
+    }
+    for (int64_t p = 0; p < sources; ++p) {
+      for (int64_t e = 0; e < experts; ++e) CHECK(next[static_cast<size_t>(p)][static_cast<size_t>(e)] == count(p, e));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace yardmaster

@@ -1,0 +1,135 @@
+// The exact replay of PeerDispatcher (round_dispatcher.h): the rows of every window in rounds. The host reads the counts.
+#include <algorithm>
+
+#include "src/base/check.h"
+#include "src/base/error.h"
+#include "src/comm/ep/cuda/peer_dispatcher.h"
+#include "src/ops/permute.h"
+
+namespace yardmaster {
+
+void PeerDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle, Arena& saved,
+                                Arena& work) {
+  CheckStream(stream, "PlanRounds");
+  const int64_t T = idx_TK.dim(0), K = options_.top_k, E = options_.num_experts;
+  AllocatePlan(options_, idx_TK, K, E, handle, saved);
+  handle->tokens = {};
+  handle->round_blocks = saved.Allocate("ep/round_blocks", DType::kI64, {T * K, 4});
+  handle->rounds.assign(static_cast<size_t>(options_.ep), {});
+  handle->round_begins = {0};
+  ArenaScope scope(work);
+  const Tensor not_asked = work.Allocate("ep/overflow", DType::kI32, {1});
+  PermutePlan(stream,
+              {.idx = idx_TK,
+               .expert_begin = 0,
+               .offsets = handle->send_offsets,
+               .slot = handle->send_slot,
+               .source = handle->send_source},
+              not_asked, work);
+  if (stream.dry()) return;
+  kernels_->Counts(stream, *handle, handle->send_offsets, window_rows(T), not_asked, rows_needed_);
+  const std::vector<int64_t> counts = kernels_->ToHost(stream, handle->counts);
+  if (const std::optional<PeerFailure> failure = kernels_->Failure()) {
+    throw Error(ExitCode::kWatchdog, "exact replay: " + failure->what, options_.Me());
+  }
+  std::vector<int64_t> blocks;
+  CutIntoRounds(handle, counts, &blocks);
+  kernels_->FromHost(stream, blocks, handle->round_blocks);
+}
+
+// counts -> the rounds of all ranks, and what this rank sends in each.
+void PeerDispatcher::CutIntoRounds(RoutingHandle* handle, const std::vector<int64_t>& counts,
+                                   std::vector<int64_t>* blocks) const {
+  const int64_t n = options_.ep, E = options_.num_experts, L = local_experts(), me = options_.ep_index;
+  const auto count = [&](int64_t p, int64_t e) { return counts[static_cast<size_t>(p * (E + 2) + e)]; };
+  std::vector<int64_t> send_offsets = {0};
+  for (int64_t e = 0; e < E; ++e) send_offsets.push_back(send_offsets.back() + count(me, e));
+  for (int64_t q = 0; q < n; ++q) {
+    std::vector<int64_t> rows(static_cast<size_t>(L), 0);
+    for (int64_t l = 0; l < L; ++l) {
+      for (int64_t p = 0; p < n; ++p) rows[static_cast<size_t>(l)] += count(p, q * L + l);
+    }
+    handle->rounds[static_cast<size_t>(q)] = CutRounds(rows, q * L, count(q, E + 1));
+  }
+  for (int64_t round = 0; round < NumRounds(*handle); ++round) {
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t q = (me + i) % n;  // peers in a rotated order, so that not all ranks write to rank 0 first
+      const std::vector<Round>& rounds = handle->rounds[static_cast<size_t>(q)];
+      if (round >= static_cast<int64_t>(rounds.size())) continue;
+      ForRowsOfRound(
+          rounds[static_cast<size_t>(round)],
+          [&](int64_t e) {
+            int64_t first = 0;
+            for (int64_t p = 0; p < me; ++p) first += count(p, e);
+            return first;
+          },
+          [&](int64_t e) { return count(me, e); },
+          [&](int64_t e, int64_t first, int64_t row, int64_t rows) {
+            blocks->insert(blocks->end(), {q, send_offsets[static_cast<size_t>(e)] + first, row, rows});
+          });
+    }
+    handle->round_begins.push_back(static_cast<int64_t>(blocks->size()) / 4);
+  }
+}
+
+int64_t PeerDispatcher::NumRounds(const RoutingHandle& handle) const {
+  size_t most = 1;  // one round of nothing where no rank has a token: gradients are still written
+  for (const std::vector<Round>& rounds : handle.rounds) most = std::max(most, rounds.size());
+  return static_cast<int64_t>(most);
+}
+
+void PeerDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
+                          const Tensor& x_sent, const Tensor& w_sent) {
+  Permute(stream, {.x_TD = x_TD,
+                   .w_TK = w_TK,
+                   .source = handle.send_source,
+                   .offsets = handle.send_offsets,
+                   .x_RD = x_sent,
+                   .w_R = w_sent,
+                   .top_k = options_.top_k});
+}
+
+void PeerDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
+                            const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_sent,
+                            const Tensor& dw_TK) {
+  Unpermute(stream, {.y_RD = y_sent,
+                     .slot = handle.send_slot,
+                     .dw_R = dw_sent,
+                     .residual = residual,
+                     .addend = addend,
+                     .y_TD = y_TD,
+                     .dw_TK = dw_TK});
+}
+
+void PeerDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
+                          const Tensor& window) {
+  if (stream.dry()) return;
+  const int64_t L = local_experts(), begin = expert_begin();
+  std::vector<int64_t> offsets(static_cast<size_t>(L + 1), 0);
+  const std::vector<Round>& mine = handle.rounds[static_cast<size_t>(options_.ep_index)];
+  if (round < static_cast<int64_t>(mine.size())) {
+    for (const RoundSegment& s : mine[static_cast<size_t>(round)])
+      offsets[static_cast<size_t>(s.expert - begin + 1)] = s.end - s.begin;
+  }
+  for (size_t l = 0; l < static_cast<size_t>(L); ++l) offsets[l + 1] += offsets[l];
+  kernels_->FromHost(stream, offsets, handle.offsets);
+  MoveRound(stream, handle, round, sent, window, false);
+}
+
+void PeerDispatcher::Return(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& window,
+                            const Tensor& sent) {
+  if (!stream.dry()) MoveRound(stream, handle, round, sent, window, true);
+}
+
+void PeerDispatcher::MoveRound(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
+                               const Tensor& window, bool back) {
+  YM_CHECK(0 <= round && round + 1 < static_cast<int64_t>(handle.round_begins.size()), "round ", round, " of ",
+           NumRounds(handle), " on ", options_.Me());
+  YM_CHECK(sent.contiguous() && window.contiguous() && sent.dtype() == window.dtype() &&
+               sent.shape().rank() == window.shape().rank(),
+           "a round between ", sent.shape(), " and ", window.shape(), " on ", options_.Me());
+  const auto i = static_cast<size_t>(round);
+  kernels_->MoveRound(stream, handle, handle.round_begins[i], handle.round_begins[i + 1], sent, window, back);
+}
+
+}  // namespace yardmaster
