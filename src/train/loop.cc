@@ -212,7 +212,8 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
     LogInfo(ConsoleLine(record, config_.train.steps, steady ? left : NAN));
   if (state_.step % config_.logging.every_steps == 0) {
     const std::string warning = RouterHealthWarning(Health(report));
-    if (!warning.empty() && !unhealthy_) LogWarning(StrCat(warning, " (step ", state_.step, ")"));
+    if (!warning.empty() && !unhealthy_ && runtime_.rank() == 0)  // every rank finds the same
+      LogWarning(StrCat(warning, " (step ", state_.step, ")"));
     if (warning.empty() && unhealthy_)
       LogInfo(StrCat("  routers are in range again (step ", state_.step, ")"));
     unhealthy_ = !warning.empty();
