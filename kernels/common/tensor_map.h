@@ -33,8 +33,11 @@ cudaError_t EncodeTensorMap(const TensorMapDesc& desc, CUtensorMap* map);
 // starts at
 //   (column, box_rows - valid, row + valid)
 // covers the rows row, row + 1, ..., and ends after `valid` of them: the rest lies outside
-// dimension 1, so it is read as zeros without touching memory, and is not written. 1 <= valid <=
-// box_rows. The base lies box_rows rows before the matrix, an address that is never accessed.
+// dimension 1, so it is read as zeros without touching memory, and is not written. The base lies
+// box_rows rows before the matrix, where there may be no memory. No element is read there, but the
+// copy engine touches the base for a box that lies outside the map altogether (seen on an H200: an
+// illegal address where the matrix began a mapped range), so such boxes must not be asked for:
+// 1 <= valid <= box_rows, column < columns.
 TensorMapDesc RaggedRowsMap(const void* matrix, CUtensorMapDataType type, int element_bytes,
                             int64_t rows, int64_t columns, int box_columns, int box_rows);
 

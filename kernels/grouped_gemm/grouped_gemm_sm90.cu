@@ -23,12 +23,14 @@ bool Valid(const GemmProblem& p) {
 
 struct Maps {
   CUtensorMap a, b, d;
+  CUtensorMap zeros;  // wgrad: read outside its extent of eight elements, from column 64 on
 };
 
 cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
   constexpr CUtensorMapDataType kBf16 = CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const GroupedGemmShape& s = p.shape;
   TensorMapDesc a, b, d;
+  const TensorMapDesc zeros = DenseMap(p.a, kBf16, 2, 1, 1, 8, 64, 64);
   switch (p.op) {
     case GemmOp::kForward:
       a = DenseMap(p.a, kBf16, 2, s.experts, s.n, s.k, kTileK, 64);
@@ -52,6 +54,8 @@ cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
   }
   if (const cudaError_t error = EncodeTensorMap(a, &maps->a); error != cudaSuccess) return error;
   if (const cudaError_t error = EncodeTensorMap(b, &maps->b); error != cudaSuccess) return error;
+  if (const cudaError_t error = EncodeTensorMap(zeros, &maps->zeros); error != cudaSuccess)
+    return error;
   return EncodeTensorMap(d, &maps->d);
 }
 
@@ -74,7 +78,7 @@ cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig&
   launch.attrs = &cluster;
   launch.numAttrs = 1;
   launch.gridDim = dim3(config.clusters * kCluster);
-  return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, params);
+  return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, maps.zeros, params);
 }
 
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }

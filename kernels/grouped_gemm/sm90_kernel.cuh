@@ -48,7 +48,7 @@ struct GemmParams {
   ScheduleShape schedule;
   int rows;            // R
   int m_extent;        // of D
-  int fixed_k_blocks;  // forward, dgrad
+  int fixed_k_blocks;  // forward, dgrad; without those that fill up to Store::kRounds
   bool accumulate;     // wgrad: add to D
   int store_pause;     // FP32: blocks multiplied between two parts of a store
   uint32_t zero;       // 0: a value that the compiler does not know
@@ -153,7 +153,9 @@ class GemmBlock {
     return reinterpret_cast<WorkItem*>(queue_ + slot * kQueueItemBytes);
   }
 
-  // Zero, or at least Store::kRounds: blocks beyond the contraction's end are read as zeros.
+  // Zero, or at least Store::kRounds. Of blocks beyond the contraction's end A is read as zeros and
+  // B is the first block again, since no box may lie outside a ragged map altogether
+  // (tensor_map.h).
   __device__ __forceinline__ int KBlocks(const WorkItem& item) const {
     if constexpr (kRaggedN) return max(Store::kRounds, params_.fixed_k_blocks);
     const int rows = item.row_end - item.row_begin;
@@ -162,7 +164,8 @@ class GemmBlock {
 
   // ---- producer: one thread -------------------------------------------------------------------
 
-  __device__ __forceinline__ void Produce(const CUtensorMap* a_map, const CUtensorMap* b_map) {
+  __device__ __forceinline__ void Produce(const CUtensorMap* a_map, const CUtensorMap* b_map,
+                                          const CUtensorMap* zeros_map) {
     Ring ring;
     QueueRing queue;
     for (;;) {
@@ -178,8 +181,8 @@ class GemmBlock {
         const Shared full = Full(ring.stage);
         BarrierWait(Empty(ring.stage), ring.parity ^ 1);
         BarrierExpectBytes(full, kABytes + boxes * kBoxBytes);
-        LoadA(a_map, item, ring.stage, kb, m, 0);
-        LoadA(a_map, item, ring.stage, kb, m, 1);
+        LoadA(a_map, zeros_map, item, ring.stage, kb, m, 0);
+        LoadA(a_map, zeros_map, item, ring.stage, kb, m, 1);
 #pragma unroll
         for (int i = 0; i < kBBoxes / kCluster; ++i) {
           const int box = rank_ * (kBBoxes / kCluster) + i;
@@ -191,8 +194,9 @@ class GemmBlock {
   }
 
   // Rows 64 half .. 64 half + 63 of the A tile.
-  __device__ __forceinline__ void LoadA(const CUtensorMap* map, const WorkItem& item, int stage,
-                                        int kb, int m, int half) const {
+  __device__ __forceinline__ void LoadA(const CUtensorMap* map, const CUtensorMap* zeros,
+                                        const WorkItem& item, int stage, int kb, int m,
+                                        int half) const {
     const Shared to = A(stage) + half * kBoxBytes;
     const int k = kb * kTileK;
     m += 64 * half;
@@ -201,18 +205,22 @@ class GemmBlock {
     } else if constexpr (kOp == GemmOp::kDgrad) {
       TmaLoad(to, map, Full(stage), m, k, item.expert);
     } else {
-      const int valid = max(0, min(kTileK, item.row_end - item.row_begin - k));
-      TmaLoad(to, map, Full(stage), m, 64 - valid, item.row_begin + k + valid);
+      const int valid = min(kTileK, item.row_end - item.row_begin - k);
+      if (valid > 0 && m < params_.m_extent) {
+        TmaLoad(to, map, Full(stage), m, 64 - valid, item.row_begin + k + valid);
+      } else {
+        TmaLoad(to, zeros, Full(stage), 64, 0, 0);
+      }
     }
   }
 
   // Columns 64 box .. 64 box + 63 of the B tile, for the whole cluster.
   __device__ __forceinline__ void LoadB(const CUtensorMap* map, const WorkItem& item, int stage,
                                         int kb, int box) const {
-    const int k = kb * kTileK;
+    const int k_extent = kRaggedN ? params_.fixed_k_blocks * kTileK : item.row_end - item.row_begin;
+    const int k = kb * kTileK < k_extent ? kb * kTileK : 0;
     const int n = item.n_begin + 64 * box;
-    const int valid = kRaggedN ? min(64, item.n_size - 64 * box)
-                               : max(0, min(kTileK, item.row_end - item.row_begin - k));
+    const int valid = kRaggedN ? min(64, item.n_size - 64 * box) : min(kTileK, k_extent - k);
     const int c0 = kRaggedN ? k : n;
     const int row = kRaggedN ? n : item.row_begin + k;
     const Shared to = B(stage) + box * kBoxBytes;
@@ -429,6 +437,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     GroupedGemmKernel(const __grid_constant__ CUtensorMap a_map,
                       const __grid_constant__ CUtensorMap b_map,
                       const __grid_constant__ CUtensorMap d_map,
+                      const __grid_constant__ CUtensorMap zeros_map,
                       const __grid_constant__ GemmParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
   int* row_start = reinterpret_cast<int*>(shared + kRowStartOffset);
@@ -442,6 +451,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     PrefetchMap(&a_map);
     PrefetchMap(&b_map);
     PrefetchMap(&d_map);
+    if (kOp == GemmOp::kWgrad) PrefetchMap(&zeros_map);
     block.InitBarriers();
   }
   __syncthreads();
@@ -450,7 +460,7 @@ __global__ void __launch_bounds__(kThreads, 1)
   if (threadIdx.x < 128) {
     RegistersShrink<kDealerRegisters>();
     if (threadIdx.x == 0) {
-      block.Produce(&a_map, &b_map);
+      block.Produce(&a_map, &b_map, &zeros_map);
     } else if (threadIdx.x / 32 == 1) {
       block.Deal();
     }
