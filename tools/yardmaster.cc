@@ -26,6 +26,7 @@
 #include "src/train/signals.h"
 #include "src/train/validate_report.h"
 #include "tools/bazel/version_info.h"
+#include "tools/commands/bench_dispatch.h"
 #include "tools/commands/bench_grouped_gemm.h"
 
 namespace yardmaster {
@@ -199,6 +200,23 @@ int RunCommandLine(int argc, char** argv) {
   gemm->add_flag("--loop", gemm_options.loop, "beside a loop of dense GEMMs with counts on the host, too");
   gemm->add_flag("--json", gemm_options.json, "one JSON object instead of a table");
   gemm->callback([&] { command = [&] { return RunBenchGroupedGemm(gemm_options); }; });
+
+  BenchDispatchOptions dispatch_options;
+  CLI::App* dispatch = bench->add_subcommand("dispatch", "expert-parallel dispatch and combine, with virtual ranks on one GPU");
+  dispatch->add_option("--ranks", dispatch_options.ranks, "virtual ranks")->capture_default_str();
+  dispatch->add_option("--tokens", dispatch_options.tokens, "tokens of each rank")->capture_default_str();
+  dispatch->add_option("--top-k", dispatch_options.top_k, "experts that a token chooses")->capture_default_str();
+  dispatch->add_option("--experts", dispatch_options.experts, "of all ranks together")->capture_default_str();
+  dispatch->add_option("--hidden", dispatch_options.hidden, "BF16 elements of a row")->capture_default_str();
+  dispatch->add_option("--routing", dispatch_options.routing, "balanced, random, real (popular experts), skew:S, one")
+      ->capture_default_str();
+  dispatch->add_option("--modes", dispatch_options.modes, "expanded, deduplicated; both by default")->delimiter(',');
+  dispatch->add_option("--sms", dispatch_options.sms, "multiprocessors of all ranks together; 0: all but four")
+      ->delimiter(',')->capture_default_str();
+  dispatch->add_option("--repeats", dispatch_options.repeats, "runs, of which the median counts; at least 3")->capture_default_str();
+  dispatch->add_option("--heat-seconds", dispatch_options.heat_seconds, "load before measuring")->capture_default_str();
+  dispatch->add_flag("--json", dispatch_options.json, "one JSON object instead of a table");
+  dispatch->callback([&] { command = [&] { return RunBenchDispatch(dispatch_options); }; });
 
   CLI::App* reference = app.add_subcommand("config-reference", "print docs/config_reference.md");
   reference->callback([&] {

@@ -333,10 +333,17 @@ __global__ void __launch_bounds__(kSumThreads, 1) SumTokensKernel(const __grid_c
                      [&](int64_t t) { return y + t * a.D; });
   const int64_t pairs = a.dw != nullptr ? r.T * r.K : 0;
   for (int64_t i = int64_t{blockIdx.x} * kSumThreads + threadIdx.x; i < pairs; i += int64_t{gridDim.x} * kSumThreads) {
-    A sum{0};  // a choice's gradient comes from the one rank that owns its expert, zero from the others
-    for (int64_t j = 0; j < r.J; ++j) {
-      const int64_t slot = r.send_slot[i / r.K * r.J + j];
-      if (slot >= 0) sum += static_cast<const A*>(a.dw_back)[slot * r.K + i % r.K];
+    // A choice's gradient comes from the one rank that owns its expert, zero from the others.
+    A sum{0};
+    for (int64_t first = 0; first < r.J; first += 8) {
+      A x[8];
+#pragma unroll
+      for (int j = 0; j < 8; ++j) {
+        const int64_t slot = first + j < r.J ? r.send_slot[i / r.K * r.J + first + j] : -1;
+        x[j] = slot >= 0 ? static_cast<const A*>(a.dw_back)[slot * r.K + i % r.K] : A{0};
+      }
+#pragma unroll
+      for (int j = 0; j < 8; ++j) sum += x[j];
     }
     static_cast<A*>(a.dw)[i] = sum;
   }
