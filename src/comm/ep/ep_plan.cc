@@ -31,6 +31,23 @@ void CheckEpOptions(const EpOptions& options) {
   YM_CHECK(0 <= options.ep_index && options.ep_index < options.ep, options.ep_index, " of ", options.ep);
 }
 
+double ExpectedRanks(int64_t ep, int64_t num_experts, int64_t top_k, int64_t groups, int64_t kept) {
+  YM_CHECK(ep >= 1 && num_experts % ep == 0 && 1 <= kept && kept <= groups && num_experts % groups == 0, ep, " ranks, ",
+           num_experts, " experts, ", kept, " of ", groups, " groups");
+  const int64_t E = num_experts / groups * kept, L = std::min(num_experts / ep, E);
+  double missed = 1;  // C(E - L, K) / C(E, K): no choice falls on a given rank
+  for (int64_t k = 0; k < top_k; ++k)
+    missed *= std::max(0.0, static_cast<double>(E - L - k)) / static_cast<double>(std::max<int64_t>(E - k, 1));
+  return static_cast<double>(E) / static_cast<double>(L) * (1 - missed);
+}
+
+DispatchMode ModeFor(int64_t ep, int64_t num_experts, int64_t top_k, int64_t groups, int64_t kept) {
+  constexpr double kMemoryOverWire = 10;
+  const double copies = ExpectedRanks(ep, num_experts, top_k, groups, kept);
+  const double saved = (static_cast<double>(top_k) - copies) * static_cast<double>(ep - 1) / static_cast<double>(ep);
+  return saved > 2 * copies / kMemoryOverWire ? DispatchMode::kDeduplicated : DispatchMode::kExpanded;
+}
+
 void AllocatePlan(const EpOptions& options, const Tensor& idx_TK, int64_t J, int64_t destinations, RoutingHandle* handle,
                   Arena& saved) {
   const int64_t T = idx_TK.dim(0), n = options.ep, E = options.num_experts;
