@@ -1,0 +1,107 @@
+#include "src/ops/scaled_gemm.h"
+
+#include "src/ops/cpu/scaled_gemm_cpu.h"
+#include "src/ops/gemm.h"
+#include "src/ops/grouped_gemm.h"
+#include "src/ops/op_args.h"
+
+namespace yardmaster {
+namespace {
+
+DType OperandType(const Stream& stream) {
+  return stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32;
+}
+
+void CheckOperand(const OpArgs& check, const char* name, const QuantFormat& format, const Quantized& q,
+                  const Shape& codes) {
+  check.Contiguous(name, q.codes, DType::kU8, codes);
+  check.Contiguous(name, q.scales, format.scale_type(),
+                   codes.rank() == 3 ? WeightScaleShape(format, codes[0], codes[1], codes[2])
+                                     : ScaleShape(format, codes[0], codes[1]));
+}
+
+void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
+  const int64_t R = g.y.dim(0), K = g.x.codes.dim(1);
+  const DType type = OperandType(stream);
+  const Tensor x = work.Allocate("scaled_gemm/x", type, {R, K});
+  const Tensor w = work.Allocate("scaled_gemm/w", type, g.w.codes.shape());
+  Dequantize(stream, {.format = g.format, .rows = g.x, .offsets = g.offsets, .out = x});
+  DequantizeWeights(stream, {.format = g.format, .w = {}, .rows = g.w}, w);
+  if (g.offsets.defined()) {
+    GroupedGemmForward(stream, x, w, g.offsets, g.y);
+  } else {
+    Gemm(stream, {.a = x, .b = w.At(0), .d = g.y, .c = g.c, .trans_b = true, .beta = g.beta});
+  }
+}
+
+void WeightThroughHigh(const Stream& stream, const ScaledGemmWeightArgs& g, Arena& work) {
+  const int64_t N = g.dw.dim(1), K = g.dw.dim(2);
+  const DType type = OperandType(stream);
+  const Tensor dy = work.Allocate("scaled_gemm/dy", type, {g.rows, N});
+  const Tensor x = work.Allocate("scaled_gemm/x", type, {g.rows, K});
+  Dequantize(stream, {.format = g.format, .cols = g.dy, .offsets = g.offsets, .out = dy});
+  Dequantize(stream, {.format = g.format, .cols = g.x, .offsets = g.offsets, .out = x});
+  if (g.offsets.defined()) {
+    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw);
+  } else {
+    Gemm(stream, {.a = dy, .b = x, .d = g.dw.At(0), .trans_a = true, .beta = g.beta});
+  }
+}
+
+// Codes as F32, without scales.
+Tensor Decoded(const Stream& stream, const char* what, const Tensor& codes, Arena& work) {
+  const Tensor values = work.Allocate(what, DType::kF32, codes.shape());
+  if (!stream.dry()) cpu::DecodeE4m3(stream, codes, values);
+  return values;
+}
+
+}  // namespace
+
+void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
+  const OpArgs check(stream, "ScaledGemm");
+  check.Rank("y", g.y, 2);
+  check.Rank("x", g.x.codes, 2);
+  check.Rank("w", g.w.codes, 3);
+  const int64_t R = g.y.dim(0), N = g.y.dim(1), K = g.x.codes.dim(1), L = g.w.codes.dim(0);
+  CheckOperand(check, "x", g.format, g.x, {R, K});
+  CheckOperand(check, "w", g.format, g.w, {L, N, K});
+  check.Strided("y", g.y, OperandType(stream), {R, N});
+  if (g.offsets.defined()) {
+    check.Contiguous("offsets", g.offsets, DType::kI64, {L + 1});
+    check.Contiguous("y", g.y, OperandType(stream), {R, N});
+    YM_CHECK(g.beta == 0 && !g.c.defined(), "an addend with groups");
+  } else {
+    YM_CHECK_EQ(L, 1);
+    if (g.c.defined()) check.Strided("c", g.c, OperandType(stream), {R, N});
+  }
+  ArenaScope scope(work);
+  if (g.format.kind == QuantKind::kMxfp8) return ForwardThroughHigh(stream, g, work);
+  if (stream.target() != DeviceKind::kCpu) check.NoImplementation();
+  const Tensor x = Decoded(stream, "scaled_gemm/x", g.x.codes, work);
+  const Tensor w = Decoded(stream, "scaled_gemm/w", g.w.codes, work);
+  if (stream.dry() || g.y.elements() == 0) return;
+  cpu::Fp8BlockGemm(stream, g, x, w);
+}
+
+void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena& work) {
+  const OpArgs check(stream, "ScaledGemmWeight");
+  check.Rank("dw", g.dw, 3);
+  const int64_t L = g.dw.dim(0), N = g.dw.dim(1), K = g.dw.dim(2);
+  CheckOperand(check, "dy", g.format, g.dy, {N, PaddedRows(g.rows, L)});
+  CheckOperand(check, "x", g.format, g.x, {K, PaddedRows(g.rows, L)});
+  check.Contiguous("dw", g.dw, DType::kF32, {L, N, K});
+  if (g.offsets.defined()) {
+    check.Contiguous("offsets", g.offsets, DType::kI64, {L + 1});
+  } else {
+    YM_CHECK_EQ(L, 1);
+  }
+  ArenaScope scope(work);
+  if (g.format.kind == QuantKind::kMxfp8) return WeightThroughHigh(stream, g, work);
+  if (stream.target() != DeviceKind::kCpu) check.NoImplementation();
+  const Tensor dy = Decoded(stream, "scaled_gemm/dy", g.dy.codes, work);
+  const Tensor x = Decoded(stream, "scaled_gemm/x", g.x.codes, work);
+  if (stream.dry() || g.dw.elements() == 0) return;
+  cpu::Fp8BlockGemmWeight(stream, g, dy, x);
+}
+
+}  // namespace yardmaster
