@@ -35,7 +35,8 @@ make_data() {
     return 0
   fi
   say "data: $(wc -l <"$list.new") files of installed packages (scripts/default_dataset_files.sh)"
-  bazel-bin/tools/yardmaster tokenize --out "$DATA" --file-list "$list.new"
+  # --force: what may lie there is incomplete, or it would have been kept above.
+  bazel-bin/tools/yardmaster tokenize --force --out "$DATA" --file-list "$list.new"
   mv "$list.new" "$list"
   mv "$list.state.new" "$list.state" # last: it says that the rest is complete
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -106,6 +107,13 @@ int RunTrain(const CommonOptions& common, bool print_config, bool accept_changes
   return Guarded(&world, [&] { return Train(options, &world); });
 }
 
+// The first word that should name a command and does not; "": there is none.
+std::string UnknownCommand(const std::vector<std::string>& commands, int argc, char** argv) {
+  const std::string word = argc > 1 ? argv[1] : "";
+  const bool known = std::find(commands.begin(), commands.end(), word) != commands.end();
+  return word.empty() || word[0] == '-' || known ? "" : word;
+}
+
 }  // namespace
 
 int RunCommandLine(int argc, char** argv) {
@@ -146,6 +154,7 @@ int RunCommandLine(int argc, char** argv) {
   tokenize->add_option("--file-list", tokenize_options.file_list, "a file with one path a line");
   tokenize->add_option("--out", tokenize_options.out_prefix, "writes OUT.train.*, OUT.heldout.*, OUT.json")->required();
   tokenize->add_option("--heldout-fraction", tokenize_options.heldout_fraction, "share of the documents")->capture_default_str();
+  tokenize->add_flag("--force", tokenize_options.replace, "replace a data set that is there already");
   tokenize->callback([&] {
     command = [&] {
       std::fputs(TokenizeReport(Tokenize(tokenize_options)).c_str(), stdout);
@@ -226,6 +235,17 @@ int RunCommandLine(int argc, char** argv) {
     };
   });
 
+  std::vector<std::string> commands;
+  for (const CLI::App* c : app.get_subcommands({})) commands.push_back(c->get_name());
+  if (const std::string word = UnknownCommand(commands, argc, argv); !word.empty()) {
+    InitLog({0, UseColor("auto")});
+    const std::string near = NearestName(word, commands);
+    return Guarded(nullptr, [&]() -> int {
+      throw ConfigError(StrCat("there is no command '", word, "'",
+                               near.empty() ? "" : StrCat("; did you mean ", near, "?")),
+                        "", StrCat("the commands are ", StrJoin(commands, ", "), "; each has --help"));
+    });
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

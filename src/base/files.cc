@@ -88,8 +88,10 @@ int CloseDescriptor(int fd, const std::string& path) {
   return -1;
 }
 
+// O_NONBLOCK: opening a pipe without a writer would wait for one; it is refused below. Regular files ignore it.
 int OpenForReading(const std::string& path, struct stat* info) {
-  const int fd = RetryInterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  const int fd =
+      RetryInterrupted([&] { return ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); });
   if (fd < 0) ThrowUnreadable("open", path, errno);
   if (::fstat(fd, info) != 0) {
     const int error = errno;

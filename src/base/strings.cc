@@ -66,22 +66,33 @@ std::string HumanSeconds(double seconds) {
                    static_cast<long long>(s % 86400 / 3600));
 }
 
+namespace {
+
+// Insertions, deletions, substitutions and swaps of neighbours from a to b (optimal string alignment).
+size_t EditDistance(std::string_view a, std::string_view b) {
+  std::vector<size_t> before, last(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j < last.size(); ++j) last[j] = j;
+  for (size_t i = 1; i <= a.size(); ++i) {
+    row[0] = i;
+    for (size_t j = 1; j < row.size(); ++j) {
+      row[j] = std::min({row[j - 1] + 1, last[j] + 1, last[j - 1] + (a[i - 1] != b[j - 1])});
+      if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+        row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+    before = last;
+    last = row;
+  }
+  return last.back();
+}
+
+}  // namespace
+
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
-  size_t best_distance = std::max<size_t>(2, word.size() / 3) + 1;
+  size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;
   for (const std::string& candidate : candidates) {
-    std::vector<size_t> row(candidate.size() + 1);
-    for (size_t j = 0; j < row.size(); ++j) row[j] = j;
-    for (size_t i = 1; i <= word.size(); ++i) {
-      size_t diagonal = row[0];
-      row[0] = i;
-      for (size_t j = 1; j < row.size(); ++j) {
-        const size_t substitute = diagonal + (word[i - 1] != candidate[j - 1]);
-        diagonal = row[j];
-        row[j] = std::min({row[j] + 1, row[j - 1] + 1, substitute});
-      }
-    }
-    if (row.back() < best_distance) best_distance = row.back(), best = candidate;
+    const size_t distance = EditDistance(word, candidate);
+    if (distance < best_distance) best_distance = distance, best = candidate;
   }
   return best;
 }

@@ -76,6 +76,7 @@ struct MoeConfig {
   // dropless.
   double capacity_factor = 0;
   std::string drop_policy = "probs";  // probs: the largest weights stay | position: the first tokens
+  bool pad_to_capacity = false;       // every expert computes its whole capacity of each micro-batch
   // Benchmarks: balanced | skewed take experts by token number; skewed: the first takes force_skew times the
   // mean load.
   std::string force_routing = "none";

@@ -138,9 +138,17 @@ class Reader {
   void Unknown(const YamlEntry& entry, const Section* section, const std::string& path) {
     if (issues_.full()) return;
     const std::string suggestion = Suggest(entry.key, section);
-    const char* what = section == nullptr ? "unknown section" : "unknown key";
-    issues_.Add(entry.place, path,
-                suggestion.empty() ? std::string(what) : StrCat(what, "; did you mean ", suggestion, "?"));
+    std::string what = section == nullptr ? "unknown section" : "unknown key";
+    if (!suggestion.empty()) {
+      what += StrCat("; did you mean ", suggestion, "?");
+    } else if (section == nullptr) {
+      std::vector<std::string> names;
+      for (const Section& s : ConfigSchema()) {
+        if (s.path.find('.') == std::string::npos) names.push_back(s.path);
+      }
+      what += StrCat("; there are ", StrJoin(names, ", "));
+    }
+    issues_.Add(entry.place, path, what);
   }
 
   void ReadSection(const Section& section, const YamlEntry* entry) {

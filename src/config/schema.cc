@@ -316,6 +316,9 @@ Section MoeSection() {
   s.Add("drop_policy", &MoeConfig::drop_policy,
         "which pairs stay within the capacity: those of the largest weight, or of the first tokens")
       .OneOf({"probs", "position"});
+  s.Add("pad_to_capacity", &MoeConfig::pad_to_capacity,
+        "with a capacity: rows of zeros fill every expert up to it, so that all compute the same number of "
+        "rows; results are the same");
   s.Add("force_routing", &MoeConfig::force_routing,
         "for benchmarks: experts by the number of the token, balanced, or skewed by force_skew")
       .OneOf({"none", "balanced", "skewed"});

@@ -6,6 +6,22 @@
 
 namespace yardmaster {
 
+std::vector<std::string> MissingOnCuda(const Config& config) {
+  const MoeConfig& moe = config.moe;
+  std::vector<std::string> out;
+  for (const auto& [key, value] : {std::pair{"moe.sequence_balance_weight", moe.sequence_balance_weight},
+                                   {"moe.micro_batch_balance_weight", moe.micro_batch_balance_weight},
+                                   {"moe.global_batch_balance_weight", moe.global_batch_balance_weight},
+                                   {"moe.router_z_weight", moe.router_z_weight},
+                                   {"moe.capacity_factor", moe.capacity_factor}}) {
+    if (value > 0)
+      out.push_back(StrCat(key, " = ", FormatNumber(value), ": this version has it on the cpu device only"));
+  }
+  if (moe.pad_to_capacity)
+    out.push_back("moe.pad_to_capacity = true: this version has it on the cpu device only");
+  return out;
+}
+
 std::vector<std::string> UnsupportedFeatures(const Config& config) {
   std::vector<std::string> out;
   if (config.parallel.pp > 1) {
@@ -15,17 +31,11 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
     out.push_back("precision.compute = fp8: this version computes in bf16, fp32 or fp64");
   if (config.precision.compute == "bf16" && config.runtime.device == "cpu")
     out.push_back("precision.compute = bf16: the cpu device computes in fp32 or fp64");
-  if (config.runtime.device == "cuda") {
-    const MoeConfig& moe = config.moe;
-    for (const auto& [key, value] : {std::pair{"moe.sequence_balance_weight", moe.sequence_balance_weight},
-                                     {"moe.micro_batch_balance_weight", moe.micro_batch_balance_weight},
-                                     {"moe.global_batch_balance_weight", moe.global_batch_balance_weight},
-                                     {"moe.router_z_weight", moe.router_z_weight},
-                                     {"moe.capacity_factor", moe.capacity_factor}}) {
-      if (value > 0)
-        out.push_back(
-            StrCat(key, " = ", FormatNumber(value), ": this version has it on the cpu device only"));
-    }
+  // With auto the cpu takes what cuda lacks, but not in bf16.
+  const bool only_cuda = config.runtime.device == "cuda" ||
+                         (config.runtime.device == "auto" && config.precision.compute == "bf16");
+  if (only_cuda) {
+    for (const std::string& line : MissingOnCuda(config)) out.push_back(line);
   }
   return out;
 }

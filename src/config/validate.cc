@@ -206,6 +206,8 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
                                    {"moe.capacity_factor", moe.capacity_factor}}) {
     if (good({key, "model.n_routed_experts"}) && value > 0 && experts == 0) fail(key, "needs routed experts");
   }
+  if (good({"moe.pad_to_capacity", "moe.capacity_factor"}) && moe.pad_to_capacity && moe.capacity_factor == 0)
+    fail("moe.pad_to_capacity", "needs moe.capacity_factor above 0");
   if (good({"moe.force_skew", "moe.force_routing", "model.n_routed_experts", "model.num_experts_per_tok"}) &&
       moe.force_routing == "skewed" && experts > 0 && config.model.num_experts_per_tok > 0 &&
       moe.force_skew * static_cast<double>(config.model.num_experts_per_tok) > static_cast<double>(experts)) {

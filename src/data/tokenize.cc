@@ -171,6 +171,11 @@ TokenizeResult Tokenize(const TokenizeOptions& options) {
     throw ConfigError(StrCat("the held-out fraction is ", options.heldout_fraction), "",
                       "it lies between 0 and 1");
   }
+  for (const char* suffix : kOutputs) {
+    const std::string path = options.out_prefix + suffix;
+    if (!options.replace && PathExists(path))
+      throw ConfigError("a data set is here already", path, "choose another --out, or replace it with --force");
+  }
   TokenizeResult result;
   result.prefix = options.out_prefix;
   std::vector<Document> documents = ReadDocuments(options, result);

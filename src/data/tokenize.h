@@ -13,9 +13,9 @@
 //              in order, so that it says nothing of where the files lay
 //
 // Writes PREFIX.train.{bin,idx}, PREFIX.heldout.{bin,idx} (u16) and PREFIX.json (dataset_info.h). Each file
-// is written under a temporary name, synced and renamed. A data set of that name is replaced: its PREFIX.json
-// goes first and the new one comes last, so PREFIX.json means complete. A process that has the old files open
-// keeps reading them.
+// is written under a temporary name, synced and renamed. A data set of that name, or a part of one, is refused
+// unless it may be replaced: its PREFIX.json goes first and the new one comes last, so PREFIX.json means
+// complete. A process that has the old files open keeps reading them.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ struct TokenizeOptions {
   std::string file_list;           // a file with one path a line, relative to the working directory; "": none
   std::string out_prefix;
   double heldout_fraction = 0.02;  // of the documents; above 0 and below 1
+  bool replace = false;            // what is there already
 };
 
 struct TokenizeResult {
@@ -41,8 +42,9 @@ struct TokenizeResult {
   std::vector<std::string> unreadable;  // "path: reason", in order
 };
 
-// Throws ConfigError for impossible options, DataError for a path in `paths` that does not exist or when
-// fewer than two different documents remain, Error when the output cannot be written.
+// Throws ConfigError for impossible options and for outputs that are there and may not be replaced, DataError
+// for a path in `paths` that does not exist or when fewer than two different documents remain, Error when the
+// output cannot be written.
 TokenizeResult Tokenize(const TokenizeOptions& options);
 
 // What happened, for a person: several lines, each with a newline.

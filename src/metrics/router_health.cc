@@ -90,4 +90,12 @@ std::string RouterHealthWarning(const std::vector<RouterHealth>& layers) {
   return first;
 }
 
+RouterHealthWatch::Message RouterHealthWatch::Look(const std::vector<RouterHealth>& layers, int64_t step) {
+  const std::string warning = RouterHealthWarning(layers);
+  const bool was_out = std::exchange(out_of_range_, !warning.empty());
+  if (was_out == out_of_range_) return {};
+  if (out_of_range_) return {true, StrCat(warning, " (step ", step, ")")};
+  return {false, StrCat("  routers are in range again (step ", step, ")")};
+}
+
 }  // namespace yardmaster

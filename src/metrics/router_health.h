@@ -36,4 +36,17 @@ std::string RouterHealthJson(const std::vector<RouterHealth>& layers);
 //   bias       a span above 1, the whole range of sigmoid scores
 std::string RouterHealthWarning(const std::vector<RouterHealth>& layers);
 
+// Says once when a router leaves its range, and once when all are back in it. State: whether one was out.
+class RouterHealthWatch {
+ public:
+  struct Message {
+    bool warning = false;
+    std::string text;  // "": nothing has changed
+  };
+  Message Look(const std::vector<RouterHealth>& layers, int64_t step);
+
+ private:
+  bool out_of_range_ = false;
+};
+
 }  // namespace yardmaster

@@ -45,6 +45,7 @@ Parameter* ParameterList::Add(const std::string& name, const Shape& global_shape
   p->init = init;
   p->init_std = init_std;
   parameters_.push_back(std::move(p));
+  by_name_[name] = parameters_.back().get();
   return parameters_.back().get();
 }
 
@@ -60,7 +61,7 @@ Parameter* ParameterList::AddExpert(const std::string& name, const Shape& global
 }
 
 Buffer* ParameterList::AddBuffer(const std::string& name, const Shape& shape, DType dtype) {
-  for (const auto& b : buffers_) YM_CHECK(b->name != name, "two buffers are named ", name);
+  YM_CHECK(buffer_names_.insert(name).second, "two buffers are named ", name);
   auto b = std::make_unique<Buffer>();
   b->name = name;
   b->spec = ShardSpec::Replicated(shape);
@@ -70,10 +71,8 @@ Buffer* ParameterList::AddBuffer(const std::string& name, const Shape& shape, DT
 }
 
 Parameter* ParameterList::Find(const std::string& name) const {
-  for (const auto& p : parameters_) {
-    if (p->name == name) return p.get();
-  }
-  return nullptr;
+  const auto at = by_name_.find(name);
+  return at == by_name_.end() ? nullptr : at->second;
 }
 
 void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& weights, Arena* grads) {

@@ -8,6 +8,8 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "src/device/arena.h"
@@ -73,6 +75,8 @@ class ParameterList {
  private:
   std::vector<std::unique_ptr<Parameter>> parameters_;
   std::vector<std::unique_ptr<Buffer>> buffers_;
+  std::unordered_map<std::string, Parameter*> by_name_;
+  std::unordered_set<std::string> buffer_names_;
 };
 
 struct ComputeTypes {

@@ -58,19 +58,10 @@ std::string CheckSameRun(const Config& config, const std::string& saved_yaml, co
   return notes;
 }
 
-}  // namespace
-
-ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DataFingerprints& data,
-                         bool accept_changes) {
+ResumeDecision ResumeFrom(const FoundCheckpoint& found, Engine& engine, Agreement& agreement,
+                          const DataFingerprints& data, bool accept_changes) {
   const Config& config = engine.config();
-  const FindOptions find{CheckpointDir(config.run.dir), ParseResume(config.checkpoint.resume),
-                         config.checkpoint.verify == "full"};
-  const FoundCheckpoint found = FindCheckpoint(find, agreement);
   ResumeDecision decision;
-  if (found.fresh()) {
-    decision.reason = StrCat("  start        from step 0: ", found.reason, Skipped(found));
-    return decision;
-  }
   const std::map<std::string, std::string> texts = LoadCheckpointText(found.path, agreement);
   std::string notes;
   AgreeOrThrow(
@@ -94,6 +85,33 @@ ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DataFingerp
   decision.reason =
       StrCat("  resume       from step ", found.step, ": ", found.reason, Skipped(found), notes);
   return decision;
+}
+
+}  // namespace
+
+ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DataFingerprints& data,
+                         bool accept_changes) {
+  const Config& config = engine.config();
+  FindOptions find{CheckpointDir(config.run.dir), ParseResume(config.checkpoint.resume),
+                   config.checkpoint.verify == "full"};
+  const FoundCheckpoint found = FindCheckpoint(find, agreement);
+  if (found.fresh()) {
+    ResumeDecision decision;
+    decision.reason = StrCat("  start        from step 0: ", found.reason, Skipped(found));
+    return decision;
+  }
+  try {
+    return ResumeFrom(found, engine, agreement, data, accept_changes);
+  } catch (const AgreedError&) {
+    throw;  // of another run: no older checkpoint would do
+  } catch (const Error&) {
+    if (find.verify_full) throw;
+    // Names and sizes were right, its bytes may be damaged: look at all of them, and take an older one if so.
+    find.verify_full = true;
+    const FoundCheckpoint verified = FindCheckpoint(find, agreement);
+    if (verified.path == found.path) throw;
+    return ResumeFrom(verified, engine, agreement, data, accept_changes);
+  }
 }
 
 bool SaveRun(Engine& engine, Agreement& agreement, const TrainerState& state, const std::string& config_yaml,

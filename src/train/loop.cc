@@ -81,7 +81,7 @@ class TrainingRun {
   int64_t skipped_in_a_row_ = 0;
   SignalFlags signals_;  // arrived on any rank; `save` until it is done
   bool announced_ = false;
-  bool unhealthy_ = false;  // a router was out of range at the last console line
+  RouterHealthWatch health_watch_;  // at console lines
 };
 
 void TrainingRun::Open() {
@@ -136,6 +136,7 @@ void TrainingRun::Open() {
         if (runtime_.rank() == 0) metrics_.emplace(JoinPath(config_.run.dir, "metrics.jsonl"), state_.step);
       },
       "opening metrics.jsonl");
+  if (metrics_ && !metrics_->damage().empty()) LogWarning(metrics_->damage());
 }
 
 void TrainingRun::Step() {
@@ -211,12 +212,9 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   if (!announced_ || state_.step % config_.logging.every_steps == 0 || record.verdict != "ok")
     LogInfo(ConsoleLine(record, config_.train.steps, steady ? left : NAN));
   if (state_.step % config_.logging.every_steps == 0) {
-    const std::string warning = RouterHealthWarning(Health(report));
-    if (!warning.empty() && !unhealthy_ && runtime_.rank() == 0)  // every rank finds the same
-      LogWarning(StrCat(warning, " (step ", state_.step, ")"));
-    if (warning.empty() && unhealthy_)
-      LogInfo(StrCat("  routers are in range again (step ", state_.step, ")"));
-    unhealthy_ = !warning.empty();
+    const RouterHealthWatch::Message health = health_watch_.Look(Health(report), state_.step);
+    if (!health.text.empty() && runtime_.rank() == 0)  // every rank finds the same
+      health.warning ? LogWarning(health.text) : LogInfo(health.text);
   }
   announced_ = true;
 

@@ -66,6 +66,16 @@ std::vector<double> Minus(const std::vector<double>& a, const std::vector<double
 
 double Ratio(double a, double b) { return a == 0 ? 0 : a / b; }  // 0 / 0: equal
 
+// The largest relative difference of two elements; NaN if one is not finite.
+double WorstRatio(const std::vector<double>& a, const std::vector<double>& b) {
+  double worst = 0;
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!std::isfinite(a[i]) || !std::isfinite(b[i])) return std::numeric_limits<double>::quiet_NaN();
+    worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
+  }
+  return worst;
+}
+
 bool StartsWith(const std::string& text, const std::string& prefix) {
   return text.compare(0, prefix.size(), prefix) == 0;
 }
@@ -94,7 +104,8 @@ class Comparison {
     }
     Routing();
     for (const std::string& name : expected_names_) {
-      if (StartsWith(name, "hidden.") || StartsWith(name, "routing_weight.")) RelativeToLargest(name, -1);
+      if (StartsWith(name, "hidden.")) RelativeToLargest(name, tolerances_.hidden);
+      if (StartsWith(name, "routing_weight.")) RelativeToLargest(name, tolerances_.routing_weights);
     }
     AdamW();
     Gradients();
@@ -108,7 +119,8 @@ class Comparison {
 
  private:
   void Add(const std::string& what, double difference, double tolerance, const std::string& note = "") {
-    rows_.push_back({what, difference, tolerance, note, tolerance >= 0 && !(difference <= tolerance)});
+    const bool failed = std::isnan(difference) || (tolerance >= 0 && !(difference <= tolerance));
+    rows_.push_back({what, difference, tolerance, note, failed});
   }
 
   // Both sides' values, or false with a row that says what is missing.
@@ -165,16 +177,9 @@ class Comparison {
     }
     std::vector<double> a, b;
     if (!Pair("adamw.loss", &a, &b, /*any_length=*/true)) return;
-    double worst = 0;
-    for (size_t i = 0; i < a.size(); ++i)
-      worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
-    for (const double v : a) worst = std::isfinite(v) ? worst : std::numeric_limits<double>::quiet_NaN();
-    Add("adamw.loss", worst, tolerances_.adamw_loss, StrCat("worst of ", a.size(), " steps"));
+    Add("adamw.loss", WorstRatio(a, b), tolerances_.adamw_loss, StrCat("worst of ", a.size(), " steps"));
     if (!Pair("adamw.grad_norm", &a, &b, /*any_length=*/true)) return;
-    worst = 0;
-    for (size_t i = 0; i < a.size(); ++i)
-      worst = std::max(worst, Ratio(std::abs(a[i] - b[i]), std::abs(b[i])));
-    Add("adamw.grad_norm", worst, -1, StrCat("worst of ", a.size(), " steps"));
+    Add("adamw.grad_norm", WorstRatio(a, b), -1, StrCat("worst of ", a.size(), " steps"));
   }
 
   void Gradients() {

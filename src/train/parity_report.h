@@ -13,10 +13,12 @@ namespace yardmaster {
 
 // Each with the reason why it is not zero: float32 sums in another order.
 struct ParityTolerances {
-  double logits = 1e-5;      // largest difference over the largest logit
-  double loss = 1e-5;        // relative
-  double gradients = 1e-4;   // L2 of the difference over L2 of the reference
-  double adamw_loss = 1e-4;  // relative, each step: differences grow with the steps
+  double logits = 1e-5;           // largest difference over the largest logit
+  double hidden = 1e-5;           // likewise, of each layer's output
+  double routing_weights = 1e-5;  // likewise, of the weights of the chosen experts
+  double loss = 1e-5;             // relative
+  double gradients = 1e-4;        // L2 of the difference over L2 of the reference
+  double adamw_loss = 1e-4;       // relative, each step: differences grow with the steps
   // A gradient below this part of the L2 norm of all gradients counts as that large: where the reference is
   // zero (an expert without tokens) or rounding, a relative difference means nothing.
   double gradient_floor = 1e-6;
@@ -24,18 +26,21 @@ struct ParityTolerances {
   double routing = 0;         // different choices; below 0: shown only
 
   // float32 on a GPU: still other orders, and its own exp.
-  static ParityTolerances OtherDevice() { return {.logits = 1e-4, .loss = 1e-4}; }
+  static ParityTolerances OtherDevice() {
+    return {.logits = 1e-4, .hidden = 1e-4, .routing_weights = 1e-4, .loss = 1e-4};
+  }
   // BF16 weights and activations, 8 bits of mantissa, rounded after every operation. Rounding also flips choices
   // between experts of nearly equal scores: --route-from keeps them.
   static ParityTolerances Bf16() {
-    return {.logits = -1, .loss = 1e-2, .gradients = 1e-1, .adamw_loss = 5e-2, .all_gradients = 3e-2, .routing = -1};
+    return {.logits = -1, .hidden = -1, .routing_weights = -1, .loss = 1e-2, .gradients = 1e-1,
+            .adamw_loss = 5e-2, .all_gradients = 3e-2, .routing = -1};
   }
 };
 
 struct ParityRow {
   std::string what;
   double difference = 0;
-  double tolerance = -1;  // below 0: shown only
+  double tolerance = -1;  // below 0: shown only, but NaN on either side fails
   std::string note;
   bool failed = false;
 };

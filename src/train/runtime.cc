@@ -7,8 +7,8 @@
 #include "src/comm/agree.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/comm/ep/mpi_dispatcher.h"
+#include "src/config/supported.h"
 #include "src/config/validate.h"
-#include "src/device/cuda/make_cuda_device.h"
 
 namespace yardmaster {
 namespace {
@@ -35,14 +35,14 @@ Mesh MakeMesh(const LoadedConfig& loaded, int world) {
   return Mesh(world, loaded.config.parallel.pp, ResolveEp(loaded.config, world));
 }
 
-// Why a run cannot be on the cuda device; empty: it can.
-std::string WhyNotCuda(int ranks, const CudaStatus& status) {
+}  // namespace
+
+std::string WhyNotCuda(const Config& config, int ranks, const CudaStatus& status) {
   if (status.usable == 0) return status.reason;
   if (ranks > 1) return StrCat(ranks, " ranks: this version joins ranks of the cpu device only");
-  return "";
+  const std::vector<std::string> missing = MissingOnCuda(config);
+  return missing.empty() ? "" : missing[0];
 }
-
-}  // namespace
 
 DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason) {
   const bool cpu_computes = config.precision.compute == "fp32" || config.precision.compute == "fp64";
@@ -51,7 +51,7 @@ DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason) {
   std::string why_not;
   if (config.runtime.device != "cpu") {
     const CudaStatus status = CudaAvailability();
-    why_not = WhyNotCuda(ranks, status);
+    why_not = WhyNotCuda(config, ranks, status);
     if (why_not.empty()) kind = DeviceKind::kCuda;
     if (config.runtime.device == "auto") *reason = why_not.empty() ? status.reason : why_not;
   }

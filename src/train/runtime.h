@@ -12,14 +12,19 @@
 #include "src/comm/ep/dispatcher.h"
 #include "src/comm/mpi/mpi_world.h"
 #include "src/config/reader.h"
+#include "src/device/cuda/make_cuda_device.h"
 #include "src/parallel/mesh.h"
 #include "src/train/engine.h"
 
 namespace yardmaster {
 
-// The device of a run with `ranks` processes: what runtime.device says; auto: cuda where this build, this machine, the
-// number of ranks and the precision allow it, else cpu. `reason`, for the start-up summary. Throws ConfigError when the
-// device that was asked for cannot be had, or no device computes in the precision.
+// Why a run with `ranks` processes on a machine of this status cannot be on the cuda device; empty: it can.
+std::string WhyNotCuda(const Config& config, int ranks, const CudaStatus& status);
+
+// The device of a run with `ranks` processes: what runtime.device says; auto: cuda where this build, this
+// machine, the number of ranks, the precision and everything else that the config asks for allow it, else
+// cpu. `reason`, for the start-up summary. Throws ConfigError when the device that was asked for cannot be
+// had, or no device computes in the precision.
 DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason);
 
 class Runtime {

@@ -31,6 +31,11 @@ TEST_CASE("the nearest name is found, and none when nothing is near") {
   CHECK(NearestName("learning_rat", names) == "learning_rate");
   CHECK(NearestName("step", names) == "steps");
   CHECK(NearestName("bananas_and_pears", names).empty());
+  CHECK(NearestName("stpes", names) == "steps");  // a swap is one edit
+  // Of a short word little may be wrong: two letters of three are another word.
+  CHECK(NearestName("foo", {"moe", "run"}).empty());
+  CHECK(NearestName("mo", {"moe", "run"}) == "moe");
+  CHECK(NearestName("", {"moe"}).empty());
 }
 
 }  // namespace

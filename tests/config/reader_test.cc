@@ -1,5 +1,7 @@
 #include "src/config/reader.h"
 
+#include <sys/stat.h>
+
 #include <cstdio>
 #include <fstream>
 
@@ -169,6 +171,10 @@ TEST_CASE("mistakes in overrides name the argument") {
   CHECK(ErrorOf(kSampleConfig, {"train.steps="}) == "--set train.steps=: train.steps: has no value");
   CHECK(Contains(ErrorOf(kSampleConfig, {"train.steps=[1"}), "--set train.steps=[1: "));
   CHECK(Contains(ErrorOf(kSampleConfig, {"trian.steps=1"}), "trian: unknown section; did you mean train?"));
+  // Nothing is near: no guess, but what there is.
+  CHECK(ErrorOf(kSampleConfig, {"foo.bar=1"}).starts_with(
+      "--set foo.bar=1: foo: unknown section; there are run, runtime, model, train,"));
+  CHECK(ErrorOf(kSampleConfig, {"train.bar=1"}) == "--set train.bar=1: train.bar: unknown key");
   CHECK(Contains(ErrorOf(kSampleConfig, {"train=1"}), "--set train=1: train: expected a map"));
   CHECK(ErrorOf(kSampleConfig, {"train.steps.x=1"}) ==
         "--set train.steps.x=1: train.steps.x: train.steps is no section");
@@ -205,6 +211,11 @@ TEST_CASE("files that cannot be read") {
   std::ofstream(path) << std::string(1 << 20, '#');
   CHECK(Contains(ConfigErrorOf([&] { LoadConfig(path, {}); }), path + ":1:1: larger than"));
   std::remove(path.c_str());
+  // A pipe without a writer would be waited for; a device has no end.
+  REQUIRE(::mkfifo(path.c_str(), 0600) == 0);
+  CHECK(Contains(ConfigErrorOf([&] { LoadConfig(path, {}); }), path + ": is not a regular file"));
+  std::remove(path.c_str());
+  CHECK(Contains(ConfigErrorOf([] { LoadConfig("/dev/zero", {}); }), "is not a regular file"));
 }
 
 }  // namespace yardmaster

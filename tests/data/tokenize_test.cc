@@ -133,9 +133,35 @@ TEST_CASE("the same files give the same bytes, wherever they lie and however oft
 
   WriteBytes(dir / "tree/a/00.h", "another text");
   const std::string before = ReadFile(dir / "a.json");
-  Tokenize(Options(dir / "tree", dir / "a"));  // replaces
+  TokenizeOptions options = Options(dir / "tree", dir / "a");
+  options.replace = true;
+  Tokenize(options);
   CHECK(ReadFile(dir / "a.json") != before);
   CHECK(ReadFile(dir / "a.json").size() > 100);
+}
+
+TEST_CASE("what is there already is kept unless it may be replaced") {
+  const TempDir dir;
+  MakeTree(dir / "tree");
+  for (const char* suffix : kOutputs) {  // any part of a data set will do
+    INFO(suffix);
+    const std::string prefix = dir / "set" + suffix, path = prefix + suffix;
+    WriteBytes(path, "mine");
+    std::string message;
+    try {
+      Tokenize(Options(dir / "tree", prefix));
+    } catch (const Error& e) {
+      CHECK(e.code() == ExitCode::kConfig);
+      message = e.what();
+    }
+    CHECK_THAT(message, HasText(path) && HasText("--force"));
+    CHECK(ReadFile(path) == "mine");
+    for (const char* other : kOutputs) CHECK(PathExists(prefix + other) == (prefix + other == path));
+    TokenizeOptions options = Options(dir / "tree", prefix);
+    options.replace = true;
+    Tokenize(options);
+    CHECK(ReadFile(path) != "mine");
+  }
 }
 
 TEST_CASE("duplicates, empty files and what cannot be read are counted and named") {
@@ -185,7 +211,9 @@ TEST_CASE("outputs inside of the tree are not read back") {
   MakeTree(dir / "tree");
   Tokenize(Options(dir / "tree", dir / "tree/out"));
   const std::string first = ReadFile(dir / "tree/out.json");
-  const TokenizeResult again = Tokenize(Options(dir / "tree", dir / "tree/out"));
+  TokenizeOptions options = Options(dir / "tree", dir / "tree/out");
+  options.replace = true;
+  const TokenizeResult again = Tokenize(options);
   CHECK(ReadFile(dir / "tree/out.json") == first);
   CHECK(again.unreadable.size() == 5);
 }
@@ -211,6 +239,7 @@ TEST_CASE("neither side is ever empty") {
   for (const double fraction : {1e-9, 0.5, 1 - 1e-9}) {
     TokenizeOptions options = Options(dir / "x", dir / "d");
     options.heldout_fraction = fraction;
+    options.replace = true;
     const TokenizeResult result = Tokenize(options);
     CHECK(result.info.train.documents == 1);
     CHECK(result.info.heldout.documents == 1);

@@ -185,6 +185,9 @@ TEST_CASE("gradients with balance losses and with capacity, multi-token predicti
     Run(c, 3, {}, false, capacity);
     Run(TinyGqaConfig("mixtral"), 3, {}, false, capacity);
   }
+  capacity.pad_to_capacity = true;
+  capacity.capacity_factor = 1.5;
+  Run(c, 3, {}, false, capacity);
 }
 
 TEST_CASE("an expert without a token, and one with all of them") {

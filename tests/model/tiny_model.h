@@ -121,9 +121,9 @@ inline bool SameBits(const std::vector<double>& a, const std::vector<double>& b)
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
 }
 
-// Largest difference over the largest of `b`.
+// Largest difference over the largest of `b`; infinite where there is nothing to compare.
 inline double Difference(const std::vector<double>& a, const std::vector<double>& b) {
-  if (a.size() != b.size()) return INFINITY;
+  if (a.size() != b.size() || a.empty()) return INFINITY;
   double difference = 0, largest = 0;
   for (size_t i = 0; i < a.size(); ++i) {
     if (!(std::abs(a[i] - b[i]) <= difference)) difference = std::abs(a[i] - b[i]);

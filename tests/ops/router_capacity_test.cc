@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "src/ops/pad_rows.h"
+#include "src/ops/permute.h"
 #include "src/ops/router.h"
 #include "src/tensor/safetensors.h"
 #include "tests/catch.h"
@@ -53,12 +55,77 @@ TEST_CASE("router capacity: the largest weights or the first tokens stay; ties: 
   CHECK(Drop(idx, nan, 2, 3, 1, DropPolicy::kProbs).dropped == 5);
 }
 
+// The rows that each expert computes when the kept pairs are dispatched and padded to C: [E, C], the token of a
+// row, -1 for a row of padding, and its weight.
+struct PaddedExperts {
+  std::vector<double> token, w;
+};
+
+PaddedExperts Pad(CpuFixture& cpu, const Tensor& kept, const Tensor& w, int64_t E, int64_t C) {
+  const int64_t n_T = kept.dim(0), K = kept.dim(1), R = n_T * K;
+  const Tensor offsets = cpu.Make(DType::kI64, {E + 1}), source = cpu.Make(DType::kI64, {R});
+  PermutePlan(cpu.stream(),
+              {.idx = kept, .offsets = offsets, .slot = cpu.Make(DType::kI64, {n_T, K}), .source = source},
+              cpu.Make(DType::kI32, {1}), cpu.work());
+  // Numbered from 1, so that a row of zeros is none of them.
+  std::vector<double> numbers(static_cast<size_t>(n_T));
+  for (size_t t = 0; t < numbers.size(); ++t) numbers[t] = static_cast<double>(t) + 1;
+  const Tensor rows = cpu.Make(DType::kF32, {R, 1}), w_R = cpu.Make(DType::kF32, {R});
+  const Tensor tokens = cpu.Make(DType::kF32, {E * C, 1}), weights = cpu.Make(DType::kF32, {E * C});
+  Permute(cpu.stream(), {.x_TD = cpu.Make(DType::kF32, {n_T, 1}, numbers),
+                         .w_TK = w,
+                         .source = source,
+                         .offsets = offsets,
+                         .x_RD = rows,
+                         .w_R = w_R,
+                         .top_k = K});
+  PadRows(cpu.stream(), {.ragged = rows, .offsets = offsets, .padded = tokens});
+  PadRows(cpu.stream(), {.ragged = w_R, .offsets = offsets, .padded = weights});
+  PaddedExperts out{ValuesOf(tokens), ValuesOf(weights)};
+  for (double& t : out.token) t -= 1;
+  return out;
+}
+
+// Against the reference's padded map and probabilities. It fills up with tokens that did not choose the
+// expert, at probability zero and in an order it leaves open; here rows of zeros take their place.
+void CheckPadded(const PaddedExperts& ours, const std::vector<double>& chosen, const std::vector<double>& map,
+                 const std::vector<double>& probs, int64_t n_T, int64_t E, int64_t C) {
+  std::vector<double> our_map(map.size()), our_probs(map.size()), their_map = map;
+  std::vector<int64_t> our_padding(static_cast<size_t>(E)), their_padding(static_cast<size_t>(E));
+  for (int64_t e = 0; e < E; ++e) {
+    for (int64_t i = 0; i < C; ++i) {
+      const auto row = static_cast<size_t>(e * C + i);
+      if (ours.token[row] < 0) {
+        CHECK(ours.w[row] == 0);
+        ++our_padding[static_cast<size_t>(e)];
+        continue;
+      }
+      const size_t at = static_cast<size_t>(ours.token[row]) * static_cast<size_t>(E) + static_cast<size_t>(e);
+      our_map[at] = 1;
+      our_probs[at] = ours.w[row];
+    }
+    int64_t rows = 0;
+    for (int64_t t = 0; t < n_T; ++t) {
+      const auto at = static_cast<size_t>(t * E + e);
+      rows += map[at] != 0;
+      if (map[at] == 0 || chosen[at] != 0) continue;
+      CHECK(probs[at] == 0);
+      their_map[at] = 0;
+      ++their_padding[static_cast<size_t>(e)];
+    }
+    CHECK(rows == C);
+  }
+  CHECK(our_map == their_map);
+  CHECK(our_padding == their_padding);
+  CHECK(RelativeL2(our_probs, probs) < 1e-6);
+}
+
 void CheckGolden(const std::string& name, RouterSpec spec) {
   const SafetensorsFile file("tests/golden/router/router.safetensors", ExitCode::kData);
   const auto get = [&](const std::string& what) { return ValuesOf(file.Get(name + "." + what)); };
   const int64_t n_T = file.Get(name + ".logits").dim(0), E = spec.num_experts, K = spec.top_k;
   const std::vector<double> dprobs = get("dprobs");
-  int checked = 0;
+  int checked = 0, padded = 0;
   for (const double factor : {0.5, 1.0, 1.25}) {
     for (const DropPolicy policy : {DropPolicy::kProbs, DropPolicy::kPosition}) {
       const std::string which = std::string("capacity") +
@@ -99,15 +166,25 @@ void CheckGolden(const std::string& name, RouterSpec spec) {
       for (const double m : map) in_map += m;
       CHECK(ValuesOf(dropped)[0] == static_cast<double>(n_T * K) - in_map);
       ++checked;
+      const std::string pad = which + ".pad";
+      if (policy == DropPolicy::kProbs) {
+        const int64_t C = ExpertCapacity(n_T, K, E, factor);
+        CheckPadded(Pad(cpu, kept, args.w, E, C), get("map"), get(pad + ".map"), get(pad + ".probs"), n_T, E,
+                    C);
+        ++padded;
+      }
       if (!file.Has(name + "." + which + ".dlogits")) continue;
       const Tensor d = cpu.Make(DType::kF32, {n_T, E});
       RouterBackward(
           cpu.stream(), spec,
           {.dw = cpu.Make(DType::kF32, {n_T, K}, dw), .scores = args.scores, .idx = args.idx, .dlogits = d});
       CHECK(RelativeL2(ValuesOf(d), get(which + ".dlogits")) < 1e-5);
+      // Padding has weight zero and no way back to a logit.
+      if (policy == DropPolicy::kProbs) CHECK(RelativeL2(ValuesOf(d), get(pad + ".dlogits")) < 1e-5);
     }
   }
   CHECK(checked == 6);
+  CHECK(padded == 3);
 }
 
 TEST_CASE("router capacity: Megatron-Core's results") {

@@ -45,6 +45,7 @@ void CheckLayouts(const Overrides& model) {
       {"dp2", 2, {"parallel.ep=1"}},
       {"ep2_deduplicated", 2, {"parallel.ep=2", "ep.mode=deduplicated"}},
       {"ep2_rounds", 2, {"parallel.ep=2", "ep.ragged_buffer_factor=0.4"}},
+      {"ep4_zero0", 4, {"parallel.ep=4", "parallel.zero=0"}},
       {"dp4_ep2", 4, {"parallel.ep=2"}}};
   for (const auto& [name, ranks, overrides] : layouts) {
     INFO(name);
@@ -77,8 +78,20 @@ TEST_CASE("deepseek_v3 with multi-token prediction, balance losses and documents
       Join(Join(kMtp, kBalance), {"data.attend_across_documents=false", "data.reset_positions=true"}));
 }
 
-TEST_CASE("capacity in every layout") {
-  CheckLayouts(Join(kMtp, {"moe.capacity_factor=1", "moe.drop_policy=probs"}));
+TEST_CASE("deepseek_v3 with multi-token prediction, balance losses and capacity in every layout") {
+  CheckLayouts(Join(Join(kMtp, kBalance), {"moe.capacity_factor=1", "moe.drop_policy=position"}));
+}
+
+TEST_CASE("padding to capacity in every layout, and beside the same run without") {
+  const Overrides capacity = Join(kMtp, {"moe.capacity_factor=1.25", "moe.drop_policy=probs"});
+  CheckLayouts(Join(capacity, {"moe.pad_to_capacity=true"}));
+  ManyRanks runs;
+  const Overrides settings = Join(capacity, {"precision.compute=fp64", "train.steps=6", "parallel.ep=2"});
+  REQUIRE(runs.Train(2, "ragged", settings).code == 0);
+  REQUIRE(runs.Train(2, "padded", Join(settings, {"moe.pad_to_capacity=true"})).code == 0);
+  CHECK(LargestDifference(runs.Tensors("padded", 6), runs.Tensors("ragged", 6), "model.") < 1e-10);
+  CHECK(NumberIn(runs.Steps("padded").back(), "dropped") > 0);
+  CHECK(NumberIn(runs.Steps("padded").back(), "dropped") == NumberIn(runs.Steps("ragged").back(), "dropped"));
 }
 
 TEST_CASE("stopped and resumed, a run with all of it has the same bits") {
@@ -93,7 +106,7 @@ TEST_CASE("stopped and resumed, a run with all of it has the same bits") {
   REQUIRE(result.code == 0);
   CHECK(runs.Steps("straight") == runs.Steps("halves"));
   CHECK((runs.Tensors("straight", 6) == runs.Tensors("halves", 6)));
-  const std::string& last = runs.Steps("straight").back();
+  const std::string last = runs.Steps("straight").back();
   CHECK(NumberIn(last, "mtp_loss") > 0);
   CHECK(NumberIn(last, "dropped") > 0);
   CHECK(NumberIn(last, "sequence_balance") >= 0.9);

@@ -131,15 +131,29 @@ TEST_CASE("parity in double, where only the reference rounds") {
 
 TEST_CASE("parity of odd shapes") {
   const std::vector<std::string> shapes = ListDirectory(kGolden + "shapes");
-  CHECK(shapes.size() >= 7);
+  CHECK(shapes.size() >= 15);
   for (const std::string& shape : shapes) {
     for (const char* config : {"config.json", "config.v5.json"}) {
       INFO(shape << " " << config);
       const TempDir dir;
       CopyCase(kGolden + "shapes/" + shape, config, dir.path());
       CHECK(Run(dir.path(), dir / "ours.safetensors") == 0);
+      const SafetensorsFile ours(dir / "ours.safetensors"), weights(dir / "model.safetensors");
+      for (const std::string& name : weights.names()) CHECK(ours.Has("grad." + name));
     }
   }
+}
+
+TEST_CASE("the groups of DeepSeek-V2 matter: without them its reference is not met") {
+  const TempDir dir;
+  const std::string from = kGolden + "shapes/v2_grouped";
+  CopyCase(from, "config.json", dir.path());
+  std::string config = ReadFile(dir / "config.json");
+  const std::string groups = "\"topk_group\": 2";
+  REQUIRE(Contains(config, groups));
+  config.replace(config.find(groups), groups.size(), "\"topk_group\": 4");
+  WriteFileAtomically(dir / "config.json", config);
+  CHECK(Run(dir.path(), dir / "ours.safetensors") == 1);
 }
 
 TEST_CASE("a wrong weight, a missing entry and another routing are noticed") {
@@ -197,6 +211,57 @@ TEST_CASE("what cannot be run says so") {
   CHECK(Contains(error({.hf_dir = dir.path(), .out = out}), "config.json"));
 }
 
+TEST_CASE("NaN fails wherever it is, ours or the reference's; hidden states and weights have tolerances") {
+  const std::vector<std::string> names = {"loss",           "logits",     "hidden.0",  "routing_weight.0",
+                                          "mtp.post_norm.logits", "adamw.loss", "adamw.grad_norm", "total"};
+  const TempDir dir;
+  // Two elements of 2 for every name; `changed` has its last one replaced, on one side.
+  const auto failed = [&](const std::string& changed, double value, bool reference,
+                          const ParityTolerances& tolerances) {
+    std::vector<HostTensor> memory;
+    memory.reserve(2 * names.size() + 2);
+    const auto tensor = [&](const std::string& name, bool change) {
+      memory.emplace_back(DType::kF64, Shape{2});
+      double* x = memory.back().as<double>();
+      x[0] = x[1] = 2;
+      if (change && name == changed) x[1] = value;
+      return memory.back().view();
+    };
+    std::vector<NamedTensor> ours, theirs;
+    for (const std::string& name : names) {
+      ours.push_back({name, tensor(name, !reference)});
+      theirs.push_back({name, tensor(name, reference)});
+    }
+    ours.push_back({"grad.a", tensor("a", !reference)});
+    WriteSafetensors(dir / "expected", theirs, {}, false);
+    WriteSafetensors(dir / "grads", {{"a", tensor("a", reference)}}, {}, false);
+    const SafetensorsFile expected(dir / "expected"), grads(dir / "grads");
+    std::vector<std::string> out;
+    for (const ParityRow& row : CompareParity(ours, expected, &grads, tolerances)) {
+      if (row.failed && row.what != "all gradients") out.push_back(row.what);
+    }
+    return out;
+  };
+  using Names = std::vector<std::string>;
+  CHECK(failed("", 0, false, {}) == Names{});
+  std::vector<std::string> all = names;
+  all.push_back("a");
+  for (const std::string& name : all) {
+    for (const bool reference : {false, true}) {
+      for (const ParityTolerances& tolerances : {ParityTolerances(), ParityTolerances::Bf16()}) {
+        INFO(name << (reference ? " of the reference" : " of ours"));
+        CHECK(failed(name, NAN, reference, tolerances) == Names{name == "a" ? "grad.a" : name});
+      }
+    }
+  }
+  for (const char* name : {"hidden.0", "routing_weight.0"}) {
+    CHECK(failed(name, 2 + 1e-6, false, {}) == Names{});
+    CHECK(failed(name, 2 + 1e-4, false, {}) == Names{name});
+    CHECK(failed(name, 2 + 1e-4, false, ParityTolerances::OtherDevice()) == Names{});
+    CHECK(failed(name, 2.1, false, ParityTolerances::Bf16()) == Names{});
+  }
+}
+
 TEST_CASE("the comparison: zero gradients, NaN, order, missing entries") {
   const TempDir dir;
   HostTensor one(DType::kF32, {1}), grads(DType::kF32, {2}), zero(DType::kF32, {2}), nan(DType::kF32, {2});
@@ -224,8 +289,8 @@ TEST_CASE("the comparison: zero gradients, NaN, order, missing entries") {
   };
   using Names = std::vector<std::string>;
   CHECK(failed(one.view(), grads.view(), zero.view()) == Names{});
-  CHECK(failed(one.view(), nan.view(), zero.view()) == Names{"grad.a"});
-  CHECK(failed(one.view(), grads.view(), nan.view()) == Names{"grad.z"});
+  CHECK(failed(one.view(), nan.view(), zero.view()) == Names{"all gradients", "grad.a"});
+  CHECK(failed(one.view(), grads.view(), nan.view()) == Names{"all gradients", "grad.z"});
   HostTensor noise(DType::kF32, {2}), off(DType::kF32, {1});
   noise.as<float>()[0] = 1e-12f;  // rounding where the reference is zero
   CHECK(failed(one.view(), grads.view(), noise.view()) == Names{});

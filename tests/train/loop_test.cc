@@ -149,6 +149,36 @@ TEST_CASE("a last save that fails is an error; a run that is started again does 
   CHECK(MetricsLines(temp.path(), "run").size() == 3);
 }
 
+TEST_CASE("a damaged byte is passed over, whether bytes or only sizes are verified before") {
+  for (const char* verify : {"checkpoint.verify=full", "checkpoint.verify=sizes"}) {
+    INFO(verify);
+    TempDir temp;
+    WriteSmallDataset(temp.path() + "/text");
+    REQUIRE(Train(SmallRun(temp.path(), "straight"), nullptr) == 0);
+    const std::vector<std::string> settings = {"checkpoint.every_steps=2", "checkpoint.keep_latest=0", verify};
+    std::vector<std::string> first = settings;
+    first.push_back("train.stop_at_step=6");
+    REQUIRE(Train(SmallRun(temp.path(), "run", first), nullptr) == 0);
+    const auto damage = [&](int step, const char* file) {
+      const std::string path =
+          StrCat(temp.path(), "/run/checkpoints/", StrFormat("step_%08d/", step), file);
+      std::string bytes = ReadFile(path);
+      bytes[bytes.size() - 9] = static_cast<char>(bytes[bytes.size() - 9] ^ 4);
+      WriteFileAtomically(path, bytes);
+    };
+    damage(6, "shard_00000.safetensors");
+    damage(4, "trainer.json");
+    // A step that was asked for by its number is not replaced by another.
+    std::vector<std::string> asked = settings;
+    asked.push_back("checkpoint.resume=6");
+    ExitCode code = ExitCode::kOk;
+    CHECK(Contains(FailureOf(SmallRun(temp.path(), "run", asked), &code), "step_00000006"));
+    REQUIRE(Train(SmallRun(temp.path(), "run", settings), nullptr) == 0);  // from step 2
+    CHECK((ShardBytes(temp.path(), "run", 12) == ShardBytes(temp.path(), "straight", 12)));
+    CHECK(MetricsLines(temp.path(), "run").size() == 13);
+  }
+}
+
 TEST_CASE("changed validation data is named; another validation set may be chosen") {
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");

@@ -120,14 +120,16 @@ inline std::string After(const std::string& text, const std::string& label) {
 }
 
 // The largest difference of two sets of tensors, each relative to the largest element of its tensor; of the
-// tensors whose names begin with `prefix` ("" : all).
+// tensors whose names begin with `prefix` ("" : all), of which there must be some.
 inline double LargestDifference(const std::map<std::string, std::vector<double>>& a,
                                 const std::map<std::string, std::vector<double>>& b,
                                 const std::string& prefix = "") {
   YM_CHECK_EQ(a.size(), b.size());
   double most = 0;
+  int compared = 0;
   for (const auto& [name, x] : a) {
     if (!name.starts_with(prefix)) continue;
+    ++compared;
     const std::vector<double>& y = b.at(name);
     YM_CHECK_EQ(x.size(), y.size(), name);
     double scale = 0, difference = 0;
@@ -137,6 +139,7 @@ inline double LargestDifference(const std::map<std::string, std::vector<double>>
     }
     most = std::max(most, difference / (scale > 0 ? scale : 1));
   }
+  YM_CHECK(compared > 0, "no tensor's name begins with '", prefix, "'");
   return most;
 }
 

@@ -59,5 +59,10 @@ TEST_CASE("the tiny configuration shows its memory") {
   CHECK(Contains(report, "in all"));
 }
 
+TEST_CASE("the memory of the most layers that a configuration may have is planned too") {
+  const LoadedConfig loaded = LoadConfig("configs/tiny_deepseek_v3.yaml", {"model.num_hidden_layers=16384"});
+  CHECK(Contains(ValidateReport("tiny", loaded.config), "in all"));
+}
+
 }  // namespace
 }  // namespace yardmaster::testing

@@ -1,6 +1,7 @@
 #include "src/nn/moe/grouped_experts.h"
 
 #include "src/ops/grouped_gemm.h"
+#include "src/ops/pad_rows.h"
 #include "src/ops/swiglu.h"
 
 namespace yardmaster {
@@ -18,43 +19,71 @@ GroupedExperts::GroupedExperts(ParameterList& list, const std::string& prefix, i
       w2_(list.AddExpert(prefix + ".down_proj", {E, D, F}, begin, count, init_std)) {}
 
 void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w,
-                          const Tensor& offsets, ExpertsSaved& saved) const {
+                          const Tensor& offsets, int64_t padded_rows, ExpertsSaved& saved) const {
   saved.x = x;
   saved.w = w;
   saved.offsets = offsets;
-  saved.gate_up = mb.saved->Allocate("experts/gate_up", ctx.types.compute, {x.dim(0), 2 * F_});
+  saved.padded_rows = padded_rows;
+  if (padded_rows > 0) {
+    const int64_t L = offsets.dim(0) - 1;
+    saved.ragged_x = x;
+    saved.ragged_w = w;
+    saved.ragged_offsets = offsets;
+    saved.x = mb.saved->Allocate("experts/padded x", x.dtype(), {L * padded_rows, x.cols()});
+    saved.w = mb.saved->Allocate("experts/padded w", w.dtype(), {L * padded_rows});
+    saved.offsets = mb.saved->Allocate("experts/padded offsets", DType::kI64, {L + 1});
+    PaddedOffsets(ctx.stream, padded_rows, saved.offsets);
+  }
+  saved.gate_up = mb.saved->Allocate("experts/gate_up", ctx.types.compute, {saved.x.dim(0), 2 * F_});
 }
 
 void GroupedExperts::Forward(Context& ctx, MicroBatch& /*mb*/, const Tensor& y, ExpertsSaved& saved) const {
   ArenaScope scope(ctx.work);
-  const Tensor act = ctx.work.Allocate("experts/act", ctx.types.compute, {saved.x.dim(0), F_});
+  const int64_t rows = saved.x.dim(0);
+  const Tensor act = ctx.work.Allocate("experts/act", ctx.types.compute, {rows, F_});
+  const Tensor out = saved.padded_rows == 0
+                         ? y
+                         : ctx.work.Allocate("experts/padded y", ctx.types.compute, {rows, y.cols()});
   GateUp(ctx, saved);
   SwigluForward(ctx.stream,
                 {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
-  GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, y);
+  GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, out);
+  if (saved.padded_rows > 0)
+    UnpadRows(ctx.stream, {.ragged = y, .offsets = saved.ragged_offsets, .padded = out});
 }
 
 void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
+  if (saved.padded_rows > 0) {
+    PadRows(ctx.stream, {.ragged = saved.ragged_x, .offsets = saved.ragged_offsets, .padded = saved.x});
+    PadRows(ctx.stream, {.ragged = saved.ragged_w, .offsets = saved.ragged_offsets, .padded = saved.w});
+  }
   GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up);
 }
 
 void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw,
                                    const Tensor& dx, ExpertsSaved& saved) const {
-  const int64_t R = dy.dim(0);
-  saved.dy = dy;
-  saved.act = mb.saved->Allocate("experts/act", ctx.types.compute, {R, F_});
-  saved.dgate_up = mb.saved->Allocate("experts/dgate_up", ctx.types.compute, {R, 2 * F_});
+  const int64_t rows = saved.x.dim(0), D = dy.cols();
+  const bool padded = saved.padded_rows > 0;
+  saved.dy = padded ? mb.saved->Allocate("experts/padded dy", dy.dtype(), {rows, D}) : dy;
+  saved.act = mb.saved->Allocate("experts/act", ctx.types.compute, {rows, F_});
+  saved.dgate_up = mb.saved->Allocate("experts/dgate_up", ctx.types.compute, {rows, 2 * F_});
   ArenaScope scope(ctx.work);
-  const Tensor dact = ctx.work.Allocate("experts/dact", ctx.types.compute, {R, F_});
-  GroupedGemmBackwardInput(ctx.stream, dy, w2_->value, saved.offsets, dact);
+  const Tensor dact = ctx.work.Allocate("experts/dact", ctx.types.compute, {rows, F_});
+  const Tensor dx_out = padded ? ctx.work.Allocate("experts/padded dx", dx.dtype(), {rows, D}) : dx;
+  const Tensor dw_out = padded ? ctx.work.Allocate("experts/padded dw", dw.dtype(), {rows}) : dw;
+  if (padded) PadRows(ctx.stream, {.ragged = dy, .offsets = saved.ragged_offsets, .padded = saved.dy});
+  GroupedGemmBackwardInput(ctx.stream, saved.dy, w2_->value, saved.offsets, dact);
   SwigluBackward(ctx.stream, {.dact = dact,
                               .gate_up = saved.gate_up,
                               .w = saved.w,
                               .num_rows = NumRows(saved.offsets),
                               .dgate_up = saved.dgate_up,
-                              .dw = dw,
+                              .dw = dw_out,
                               .act = saved.act});
-  GroupedGemmBackwardInput(ctx.stream, saved.dgate_up, w1_->value, saved.offsets, dx);
+  GroupedGemmBackwardInput(ctx.stream, saved.dgate_up, w1_->value, saved.offsets, dx_out);
+  if (!padded) return;
+  UnpadRows(ctx.stream, {.ragged = dx, .offsets = saved.ragged_offsets, .padded = dx_out});
+  UnpadRows(ctx.stream, {.ragged = dw, .offsets = saved.ragged_offsets, .padded = dw_out});
 }
 
 void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved) const {

@@ -4,6 +4,8 @@
 //   y_R = down_l(w_R * silu(gate_l(x_R)) * up_l(x_R))
 // The router's weight goes in before the down projection, so that combine is a plain sum (ops/swiglu.h). Rows
 // at and beyond offsets[L] are never touched.
+// Padded to M rows an expert (ops/pad_rows.h), the caller's rows are copied into buffers of the experts' own,
+// [L M, .], and results are copied back: its windows, and whatever fills them, know nothing of it.
 #pragma once
 
 #include <string>
@@ -13,14 +15,18 @@
 namespace yardmaster {
 
 struct ExpertsSaved {
-  Tensor x;        // [R, D], the caller's
-  Tensor w;        // [R], the caller's, accumulator type
+  // What is computed on: the caller's, or with padding copies of [L M] rows.
+  Tensor x;        // [R, D]
+  Tensor w;        // [R], accumulator type
   Tensor offsets;  // int64 [L + 1]
   Tensor gate_up;  // [R, 2F]
   // Left by BackwardInput for BackwardWeight.
-  Tensor dy;        // [R, D], the caller's
+  Tensor dy;        // [R, D]
   Tensor act;       // [R, F], weighted
   Tensor dgate_up;  // [R, 2F]
+
+  int64_t padded_rows = 0;                    // M; 0: not padded
+  Tensor ragged_x, ragged_w, ragged_offsets;  // the caller's, with padding
 };
 
 class GroupedExperts {
@@ -31,8 +37,9 @@ class GroupedExperts {
                  int64_t begin, int64_t count, double init_std);
 
   // Allocates what backward needs, before the caller's window for y, which goes back to mb.saved earlier.
+  // padded_rows: M, at least the rows of any expert; 0: as many as there are.
   void Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w, const Tensor& offsets,
-            ExpertsSaved& saved) const;
+            int64_t padded_rows, ExpertsSaved& saved) const;
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& y, ExpertsSaved& saved) const;
   // The first part of Forward alone: x -> gate_up, for a backward whose window held other rows meanwhile.
   void GateUp(Context& ctx, const ExpertsSaved& saved) const;

@@ -12,6 +12,7 @@ MoeLayer::MoeLayer(ParameterList& list, const std::string& prefix, const ModelCo
       experts_(list, prefix + ".experts", c.n_routed_experts, c.hidden_size, c.moe_intermediate_size,
                dispatcher->expert_begin(), dispatcher->local_experts(), c.initializer_range),
       has_shared_(c.n_shared_experts > 0),
+      pad_(moe.pad_to_capacity),
       dispatcher_(dispatcher) {
   if (has_shared_) {
     shared_ = Mlp(list, prefix + ".shared_experts", c.hidden_size,
@@ -70,8 +71,13 @@ void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s)
 
 // ---- experts: x_RD, w_R -> y_RD
 
+// The capacity of a micro-batch from each rank of the group.
+int64_t MoeLayer::PaddedRows(const MicroBatch& mb) const {
+  return pad_ ? router_.Capacity(mb) * (router_.num_experts() / dispatcher_->local_experts()) : 0;
+}
+
 void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  experts_.Save(ctx, mb, s.x_RD, s.w_R, s.handle.offsets, s.experts);
+  experts_.Save(ctx, mb, s.x_RD, s.w_R, s.handle.offsets, PaddedRows(mb), s.experts);
   s.window = mb.saved->Mark();
   s.y_RD = mb.saved->Allocate("moe/y_RD", ctx.types.compute, s.x_RD.shape());
   if (!Rounds(mb)) experts_.Forward(ctx, mb, s.y_RD, s.experts);

@@ -70,10 +70,13 @@ class MoeLayer {
   // How this micro-batch passes the windows in rounds; null: at once.
   RoundDispatcher* Rounds(const MicroBatch& mb) const { return mb.exact ? dispatcher_->rounds() : nullptr; }
 
+  int64_t PaddedRows(const MicroBatch& mb) const;  // of a local expert; 0: not padded
+
   Router router_;
   GroupedExperts experts_;
   bool has_shared_;
   Mlp shared_;
+  bool pad_;  // to capacity
   Dispatcher* dispatcher_;
   int64_t layer_ = 0, sums_row_ = 0;
   Tensor counts_;

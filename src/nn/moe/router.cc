@@ -52,8 +52,9 @@ void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor
   saved.scores = mb.saved->Allocate("router/scores", ctx.types.accum, {T, E});
   saved.idx = mb.saved->Allocate("router/idx", DType::kI32, {T, K});
   saved.w = mb.saved->Allocate("router/w", ctx.types.accum, {T, K});
-  const bool capacity = mb.training && capacity_factor_ > 0, balance = mb.training && weights_.any();
-  saved.dispatched = capacity ? mb.saved->Allocate("router/dispatched", DType::kI32, {T, K}) : saved.idx;
+  const int64_t capacity = Capacity(mb);
+  const bool balance = mb.training && weights_.any();
+  saved.dispatched = capacity > 0 ? mb.saved->Allocate("router/dispatched", DType::kI32, {T, K}) : saved.idx;
   saved.load = balance ? mb.saved->Allocate("router/load", DType::kI64, {mb.B, E}) : Tensor();
   saved.logits =
       balance && weights_.z != 0 ? mb.saved->Allocate("router/logits", ctx.types.accum, {T, E}) : Tensor();
@@ -74,17 +75,22 @@ void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor
     if (sums.defined()) args.sums = sums.Slice(kSequenceBalance, kRouterZ + 1);
     RouterBalanceForward(ctx.stream, spec_, args);
   }
-  if (capacity) {
+  if (capacity > 0) {
     RouterCapacity(ctx.stream,
                    {.idx = saved.idx,
                     .w = saved.w,
                     .num_experts = E,
-                    .capacity = ExpertCapacity(T, K, E, capacity_factor_),
+                    .capacity = capacity,
                     .policy = drop_policy_,
                     .kept_idx = saved.dispatched,
                     .dropped = sums.defined() ? sums.Slice(kDroppedPairs, kDroppedPairs + 1) : Tensor()},
                    ctx.work);
   }
+}
+
+int64_t Router::Capacity(const MicroBatch& mb) const {
+  if (!mb.training || capacity_factor_ == 0) return 0;
+  return ExpertCapacity(mb.T(), spec_.top_k, spec_.num_experts, capacity_factor_);
 }
 
 RouterBalanceArgs Router::BalanceArgs(const MicroBatch& mb, const RouterSaved& saved) const {

@@ -42,6 +42,10 @@ class Router {
                      RouterSaved& saved) const;
   void BackwardWeight(Context& ctx, MicroBatch& mb, const RouterSaved& saved) const;
 
+  // Pairs of a micro-batch that an expert may compute; 0: all that there are.
+  int64_t Capacity(const MicroBatch& mb) const;
+  int64_t num_experts() const { return spec_.num_experts; }
+
   Buffer* bias() const { return bias_; }               // null: none
   Buffer* previous_load() const { return previous_; }  // int64 [E], of the last applied step; null: not kept
 

@@ -1,0 +1,71 @@
+// The binary itself: what it says to a mistaken command line, and how it ends.
+#include <sys/stat.h>
+
+#include "tests/catch.h"
+#include "tests/train/many_ranks.h"
+
+namespace yardmaster::testing {
+namespace {
+
+constexpr int kConfigCode = static_cast<int>(ExitCode::kConfig);
+
+// A command that waits for something is ended, with another exit code.
+RunResult Yardmaster(const std::string& arguments) {
+  return Shell("timeout 20 tools/yardmaster_unstamped " + arguments);
+}
+
+TEST_CASE("an unknown command names the nearest one and all there are") {
+  const RunResult foo = Yardmaster("foo");
+  INFO(foo.output);
+  CHECK(foo.code == kConfigCode);
+  CHECK(Contains(foo.output, "there is no command 'foo'"));
+  CHECK_FALSE(Contains(foo.output, "did you mean"));
+  CHECK(Contains(foo.output, "the commands are train, validate, tokenize,"));
+  const RunResult near = Yardmaster("trian configs/tiny.yaml --set a.b=1");
+  CHECK(near.code == kConfigCode);
+  CHECK(Contains(near.output, "there is no command 'trian'; did you mean train?"));
+  CHECK(Yardmaster("--version").code == 0);
+  CHECK(Yardmaster("--help").code == 0);
+  CHECK(Yardmaster("").code == kConfigCode);
+}
+
+TEST_CASE("a config that is no regular file is refused, not waited for") {
+  const TempDir dir;
+  const std::string pipe = dir / "pipe.yaml";
+  REQUIRE(::mkfifo(pipe.c_str(), 0600) == 0);
+  for (const std::string& path : {pipe, dir.path(), std::string("/dev/zero")}) {
+    for (const char* command : {"train ", "validate "}) {
+      const RunResult result = Yardmaster(command + path);
+      INFO(command << path << ": " << result.output);
+      CHECK(result.code == kConfigCode);
+      CHECK(Contains(result.output, path + ": is not a regular file"));
+    }
+  }
+}
+
+TEST_CASE("a setting of no section gets no guess") {
+  const TempDir dir;
+  WriteFileAtomically(dir / "small.yaml", kSmallConfig);
+  const RunResult result = Yardmaster("validate " + (dir / "small.yaml") + " --set foo.bar=1");
+  INFO(result.output);
+  CHECK(result.code == kConfigCode);
+  CHECK(Contains(result.output, "--set foo.bar=1: foo: unknown section; there are run, runtime,"));
+}
+
+TEST_CASE("tokenize keeps a data set that is there, unless it is told to replace it") {
+  const TempDir dir;
+  WriteSmallDataset(dir / "text");
+  const std::string before = ReadFile(dir / "text.train.bin");
+  WriteFileAtomically(dir / "text.texts/another", "another text");
+  const std::string command = "tokenize --out " + (dir / "text") + " " + (dir / "text.texts");
+  const RunResult refused = Yardmaster(command);
+  INFO(refused.output);
+  CHECK(refused.code == kConfigCode);
+  CHECK(Contains(refused.output, "a data set is here already"));
+  CHECK(ReadFile(dir / "text.train.bin") == before);
+  CHECK(Yardmaster(command + " --force").code == 0);
+  CHECK(ReadFile(dir / "text.train.bin") != before);
+}
+
+}  // namespace
+}  // namespace yardmaster::testing

@@ -1,0 +1,51 @@
+#include "src/train/runtime.h"
+
+#include "src/config/supported.h"
+#include "tests/catch.h"
+#include "tests/train/small_run.h"
+
+namespace yardmaster::testing {
+namespace {
+
+Config With(const std::vector<std::string>& overrides) {
+  return SmallRun("/nowhere", "run", overrides).loaded.config;
+}
+
+TEST_CASE("auto takes the cpu for whatever the cuda device lacks, and says which setting it is") {
+  const CudaStatus gpu{.usable = 1, .reason = "a GPU"}, none{.usable = 0, .reason = "no GPU"};
+  CHECK(WhyNotCuda(With({}), 1, gpu) == "");
+  CHECK(WhyNotCuda(With({}), 1, none) == "no GPU");
+  CHECK(WhyNotCuda(With({}), 2, gpu) != "");
+  // One list: whatever it names is a reason, and is refused where cuda was asked for.
+  for (const char* setting :
+       {"moe.sequence_balance_weight=0.1", "moe.micro_batch_balance_weight=0.1",
+        "moe.global_batch_balance_weight=0.1", "moe.router_z_weight=0.1",
+        "moe.capacity_factor=1.5"}) {
+    INFO(setting);
+    const std::vector<std::string> missing = MissingOnCuda(With({setting}));
+    CHECK(WhyNotCuda(With({setting}), 1, gpu) == (missing.empty() ? "" : missing[0]));
+    CHECK(UnsupportedFeatures(With({setting, "runtime.device=cuda"})) == missing);
+    CHECK(UnsupportedFeatures(With({setting})).empty());
+    if (missing.empty()) continue;
+    CHECK(missing[0].starts_with(std::string(setting).substr(0, std::string(setting).find('='))));
+    std::string reason;
+    CHECK(ChooseDevice(With({setting}), 1, &reason) == DeviceKind::kCpu);  // with a GPU and without
+    if (CudaAvailability().usable > 0) CHECK(reason == missing[0]);
+  }
+}
+
+TEST_CASE("the device that was asked for, or why not") {
+  std::string reason;
+  CHECK(ChooseDevice(With({"runtime.device=cpu"}), 1, &reason) == DeviceKind::kCpu);
+  CHECK(reason == "runtime.device: cpu");
+  CHECK(ChooseDevice(With({}), 2, &reason) == DeviceKind::kCpu);
+  if (CudaAvailability().usable == 0) {
+    CHECK_THROWS_AS(ChooseDevice(With({"runtime.device=cuda"}), 1, &reason), Error);
+    CHECK_THROWS_AS(ChooseDevice(With({"precision.compute=bf16"}), 1, &reason), Error);
+  } else {
+    CHECK(ChooseDevice(With({}), 1, &reason) == DeviceKind::kCuda);
+  }
+}
+
+}  // namespace
+}  // namespace yardmaster::testing
