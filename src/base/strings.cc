@@ -87,6 +87,7 @@ size_t EditDistance(std::string_view a, std::string_view b) {
 
 }  // namespace
 
+// Near is at most one edit for each three letters: two letters of three make another word.
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates) {
   std::string best;
   size_t best_distance = std::max<size_t>(1, word.size() / 3) + 1;

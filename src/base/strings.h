@@ -32,8 +32,7 @@ std::string HumanBytes(double bytes);  // 1536 -> "1.50 KiB"
 std::string HumanCount(double count);  // 671026419200 -> "671.03 B"
 std::string HumanSeconds(double seconds);  // 3725 -> "1h02m"
 
-// Of `candidates`, the nearest to `word` by edit distance (a swap of neighbours counts 1), or "" when none is
-// near: more than one edit for each three letters (for "did you mean").
+// Of `candidates`, the nearest to `word` by edit distance, or "" when none is near (for "did you mean").
 std::string NearestName(std::string_view word, const std::vector<std::string>& candidates);
 
 }  // namespace yardmaster
