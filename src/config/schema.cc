@@ -389,7 +389,9 @@ Section CheckpointSection() {
   s.Add("resume", &C::resume, "auto: from the newest good checkpoint; never; or the number of a step")
       .OneOf({"auto", "never"})
       .OrInteger();
-  s.Add("verify", &C::verify, "check before resuming: every byte, or only names and sizes")
+  s.Add("verify", &C::verify,
+        "check before resuming: every byte, or only names and sizes; what is read is checked in any case, "
+        "and all of it once something is wrong")
       .OneOf({"full", "sizes"});
   s.Add("save_at_end", &C::save_at_end, "a checkpoint of the last step");
   return s.Build();
