@@ -29,6 +29,7 @@
 #include "tools/bazel/version_info.h"
 #include "tools/commands/bench_dispatch.h"
 #include "tools/commands/bench_grouped_gemm.h"
+#include "tools/commands/bench_moe_layer.h"
 
 namespace yardmaster {
 namespace {
@@ -226,6 +227,8 @@ int RunCommandLine(int argc, char** argv) {
   dispatch->add_option("--heat-seconds", dispatch_options.heat_seconds, "load before measuring")->capture_default_str();
   dispatch->add_flag("--json", dispatch_options.json, "one JSON object instead of a table");
   dispatch->callback([&] { command = [&] { return RunBenchDispatch(dispatch_options); }; });
+
+  AddBenchMoeLayer(*bench, &command);
 
   CLI::App* reference = app.add_subcommand("config-reference", "print docs/config_reference.md");
   reference->callback([&] {
