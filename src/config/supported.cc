@@ -17,8 +17,6 @@ std::vector<std::string> MissingOnCuda(const Config& config) {
     if (value > 0)
       out.push_back(StrCat(key, " = ", FormatNumber(value), ": this version has it on the cpu device only"));
   }
-  if (moe.pad_to_capacity)
-    out.push_back("moe.pad_to_capacity = true: this version has it on the cpu device only");
   return out;
 }
 

@@ -146,8 +146,6 @@ TEST_CASE("what this version cannot run is named") {
   // What cuda lacks: refused where nothing else computes, else a reason for the cpu (runtime_test.cc).
   CHECK(UnsupportedFeatures(With({"moe.capacity_factor=1", "precision.compute=bf16"})).size() == 1);
   CHECK(MissingOnCuda(With({})).empty());
-  CHECK(MissingOnCuda(With({"moe.capacity_factor=1", "moe.pad_to_capacity=true"})).back().starts_with(
-      "moe.pad_to_capacity = true"));
   CHECK(UnsupportedFeatures(With({"parallel.pp=2", "precision.compute=bf16", "runtime.device=cpu"})).size() == 2);
   CHECK(UnsupportedFeatures(With({"model.num_nextn_predict_layers=1", "train.mtp_loss_weight=0.3"})).empty());
   CHECK(UnsupportedFeatures(With({"ep.ragged_buffer_factor=2", "ep.mode=deduplicated"})).empty());
