@@ -61,10 +61,12 @@ qwen3 = dict(model_type='qwen3_moe', architecture='Qwen3MoeForCausalLM', interme
              decoder_sparse_step=1, mlp_only_layers=[])
 gqa('qwen3_unnormalised_odd', 35, 3, 11, norm_topk_prob=False, num_experts=10, num_experts_per_tok=3,
     num_attention_heads=6, num_key_value_heads=3, vocab_size=67, **qwen3)
-# Top-1 is not normalised here: its weight would be 1, and the router's gradient nothing but rounding.
 gqa('qwen3_top1_one_key_head', 36, 1, 23, norm_topk_prob=False, num_experts=6, num_experts_per_tok=1,
     num_key_value_heads=1, **qwen3)
 mixtral_ = dict(model_type='mixtral', architecture='MixtralForCausalLM', intermediate_size=12, sliding_window=None)
 gqa('mixtral_odd', 37, 2, 9, num_local_experts=5, num_experts_per_tok=2, **mixtral_)
 gqa('mixtral_every_expert', 38, 1, 17, num_local_experts=3, num_experts_per_tok=3, num_key_value_heads=4, hidden_size=27,
     vocab_size=59, **mixtral_)
+# Normalised top-1: the weight is 1 whatever the router says, and its gradient zero but for the reference's rounding.
+gqa('mixtral_top1', 39, 2, 9, num_local_experts=5, num_experts_per_tok=1, **mixtral_)
+case('v3_top1_normalised', 40, 1, 13, num_experts_per_tok=1)

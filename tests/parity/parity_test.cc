@@ -131,7 +131,7 @@ TEST_CASE("parity in double, where only the reference rounds") {
 
 TEST_CASE("parity of odd shapes") {
   const std::vector<std::string> shapes = ListDirectory(kGolden + "shapes");
-  CHECK(shapes.size() >= 15);
+  CHECK(shapes.size() >= 17);
   for (const std::string& shape : shapes) {
     for (const char* config : {"config.json", "config.v5.json"}) {
       INFO(shape << " " << config);

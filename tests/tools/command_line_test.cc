@@ -67,5 +67,20 @@ TEST_CASE("tokenize keeps a data set that is there, unless it is told to replace
   CHECK(ReadFile(dir / "text.train.bin") != before);
 }
 
+TEST_CASE("a damaged line of metrics.jsonl is told when the run goes on") {
+  ManyRanks runs;
+  REQUIRE(runs.Train(1, "run", {"train.steps=4", "train.stop_at_step=3"}).code == 0);
+  const std::string path = runs.Path("run/metrics.jsonl");
+  std::string text = ReadFile(path);
+  const size_t second = text.find('\n') + 1;
+  text.erase(second, 5);  // the begin of step 2
+  WriteFileAtomically(path, text);
+  const RunResult result = runs.Train(1, "run", {"train.steps=4"});
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(Contains(result.output, path + ": 1 line is no record and was dropped, first line 2"));
+  CHECK(runs.Steps("run").size() == 3);  // 1, 3 and 4
+}
+
 }  // namespace
 }  // namespace yardmaster::testing
