@@ -18,7 +18,6 @@
 #include "src/comm/mpi/mpi_world.h"
 #include "src/config/printer.h"
 #include "src/config/reader.h"
-
 #include "src/data/tokenize.h"
 #include "src/train/evaluate_run.h"
 #include "src/train/loop.h"
@@ -30,6 +29,7 @@
 #include "tools/commands/bench_dispatch.h"
 #include "tools/commands/bench_grouped_gemm.h"
 #include "tools/commands/bench_moe_layer.h"
+#include "tools/commands/bench_step.h"
 
 namespace yardmaster {
 namespace {
@@ -229,6 +229,28 @@ int RunCommandLine(int argc, char** argv) {
   dispatch->callback([&] { command = [&] { return RunBenchDispatch(dispatch_options); }; });
 
   AddBenchMoeLayer(*bench, &command);
+  BenchStepOptions step_options;
+  CLI::App* step = bench->add_subcommand(
+      "step", "whole training steps of CONFIG: time, tokens/s, TFLOP/s, memory, time by part");
+  common.AddConfig(step);
+  step->add_option("--routing", step_options.routing,
+                   "real (the router's own choice), balanced, skew:S (one expert has S times the mean)")
+      ->capture_default_str();
+  step->add_option("--impl", step_options.impl, "auto, or naive: the baseline without the work on speed")
+      ->capture_default_str();
+  step->add_option("--steps", step_options.steps, "measured steps")->capture_default_str();
+  step->add_option("--warmup", step_options.warmup, "steps before; at least 2")->capture_default_str();
+  step->add_option("--timed", step_options.timed, "steps timed op by op, after; 0: none")
+      ->capture_default_str();
+  step->add_flag("--ops", step_options.ops, "a line for each op and size");
+  step->add_flag("--json", step_options.json, "one JSON object instead of text");
+  step->callback([&] {
+    command = [&] {
+      step_options.config_path = common.config_path;
+      step_options.set = common.set;
+      return RunBenchStep(step_options);
+    };
+  });
 
   CLI::App* reference = app.add_subcommand("config-reference", "print docs/config_reference.md");
   reference->callback([&] {

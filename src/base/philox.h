@@ -6,6 +6,7 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cmath>
 #include <cstdint>
 
@@ -30,12 +31,62 @@ inline double PhiloxUniform(uint64_t seed, uint64_t stream, uint64_t index) {
   return static_cast<double>((uint64_t{r[0]} << 32 | r[1]) >> 11) * 0x1.0p-53;
 }
 
+// Logarithm and cosine whose operations IEEE 754 defines (fused multiply-adds where written so): the same
+// bits from every compiler and on every device, which the library's functions do not give. Errors are a few
+// units in the last place. kernels/random/normal.cu repeats them, operation by operation.
+//
+// log u, 0 < u < 1 and not subnormal: u = 2^e m with m in (sqrt(1/2), sqrt 2], s = (m - 1) / (m + 1),
+//   log u = e log 2 + 2 s (1 + s^2/3 + s^4/5 + ...)
+inline double PortableLog(double u) {
+  const uint64_t bits = std::bit_cast<uint64_t>(u);
+  double e = static_cast<double>(static_cast<int>(bits >> 52) - 1023);
+  double m = std::bit_cast<double>((bits & 0x000FFFFFFFFFFFFFull) | 0x3FF0000000000000ull);
+  if (m > 0x1.6a09e667f3bcdp+0) m *= 0.5, e += 1;
+  const double s = (m - 1) / (m + 1), z = s * s;
+  double series = 1.0 / 23;
+  for (int k = 21; k >= 1; k -= 2) series = std::fma(series, z, 1.0 / k);
+  const double log_m = 2 * s * series;
+  return std::fma(e, 0x1.62e42fee00000p-1, std::fma(e, 0x1.a39ef35793c76p-33, log_m));  // log 2 in two parts
+}
+
+// cos(2 pi v), 0 <= v < 1: quarter turns taken off exactly, then the Taylor series of cosine or sine up to pi
+// / 4.
+inline double PortableCosTurns(double v) {
+  const double quarters = 4 * v, nearest = std::floor(quarters + 0.5);
+  const double x = (quarters - nearest) * 1.5707963267948966;
+  const double z = x * x;
+  const int quarter = static_cast<int>(nearest) & 3;
+  if (quarter % 2 == 0) {
+    double series = 1.0 / 20922789888000;  // 16!
+    series = std::fma(series, z, -1.0 / 87178291200);
+    series = std::fma(series, z, 1.0 / 479001600);
+    series = std::fma(series, z, -1.0 / 3628800);
+    series = std::fma(series, z, 1.0 / 40320);
+    series = std::fma(series, z, -1.0 / 720);
+    series = std::fma(series, z, 1.0 / 24);
+    series = std::fma(series, z, -0.5);
+    series = std::fma(series, z, 1.0);
+    return quarter == 0 ? series : -series;
+  }
+  double series = 1.0 / 355687428096000;  // 17!
+  series = std::fma(series, z, -1.0 / 1307674368000);
+  series = std::fma(series, z, 1.0 / 6227020800);
+  series = std::fma(series, z, -1.0 / 39916800);
+  series = std::fma(series, z, 1.0 / 362880);
+  series = std::fma(series, z, -1.0 / 5040);
+  series = std::fma(series, z, 1.0 / 120);
+  series = std::fma(series, z, -1.0 / 6);
+  series = std::fma(series, z, 1.0);
+  const double sine = x * series;
+  return quarter == 1 ? -sine : sine;
+}
+
 // Standard normal by Box-Muller on one Philox block.
 inline double PhiloxNormal(uint64_t seed, uint64_t stream, uint64_t index) {
   const auto r = Philox4x32(seed, stream, index);
   const double u = (static_cast<double>((uint64_t{r[0]} << 32 | r[1]) >> 11) + 0.5) * 0x1.0p-53;
   const double v = static_cast<double>((uint64_t{r[2]} << 32 | r[3]) >> 11) * 0x1.0p-53;
-  return std::sqrt(-2.0 * std::log(u)) * std::cos(6.283185307179586477 * v);
+  return std::sqrt(-2.0 * PortableLog(u)) * PortableCosTurns(v);
 }
 
 // FNV-1a: turns a name into a stream number.

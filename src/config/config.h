@@ -25,6 +25,8 @@ struct RuntimeConfig {
   std::string device = "auto";  // auto | cpu | cuda
   int64_t threads = 0;          // of the cpu device; 0: cores / ranks on this machine
   bool deterministic = true;
+  bool cuda_graph = true;          // on cuda: a step is recorded and replayed
+  std::string attention = "auto";  // of the cuda device: auto | unfused
   double timeout_seconds = 600;  // of every wait for other ranks
 
   bool operator==(const RuntimeConfig&) const = default;
@@ -64,6 +66,8 @@ struct EpConfig {
 };
 
 struct MoeConfig {
+  // Of the cuda device: auto | hopper | portable | loop.
+  std::string gemm = "auto";
   // Gamma of the auxiliary-loss-free balancing, by tokens; 0: no update.
   Schedule bias_update_speed = Schedule::Constant(0.001);
   // Weights of balance losses (docs/balancing.md), each 1 at perfect balance, a mean over the global batch,
@@ -132,6 +136,7 @@ struct CheckpointConfig {
 
 struct LoggingConfig {
   int64_t every_steps = 1;  // console lines; metrics.jsonl always gets every step
+  int64_t timings_every_steps = 100;  // steps whose ops are timed; 0: none
   std::string color = "auto";
 
   bool operator==(const LoggingConfig&) const = default;

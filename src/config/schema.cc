@@ -68,6 +68,13 @@ Section RuntimeSection() {
       .AtMost(4096);
   s.Add("deterministic", &RuntimeConfig::deterministic,
         "the same build, configuration and data give the same bits; false permits faster ways that do not");
+  s.Add("cuda_graph", &RuntimeConfig::cuda_graph,
+        "on cuda, the training step is recorded once as a CUDA graph and replayed, which gives the same bits "
+        "with "
+        "less work for the host; steps that the host takes part in (exact replays, timed ones) are not");
+  s.Add("attention", &RuntimeConfig::attention,
+        "on cuda. auto: cuDNN where it takes the shape; unfused: matrix products and softmax kernels")
+      .OneOf({"auto", "unfused"});
   s.Add("timeout_seconds", &RuntimeConfig::timeout_seconds,
         "how long a rank waits for others before it names them and gives up; more than the longest work of "
         "one rank alone, such as reading a checkpoint")
@@ -292,6 +299,13 @@ Section EpSection() {
 Section MoeSection() {
   SectionBuilder<MoeConfig> s("moe", "Balance of the experts.",
                               [](Config& c) -> MoeConfig& { return c.moe; });
+  s.Add("gemm", &MoeConfig::gemm,
+        "grouped GEMM of the experts on cuda. auto: the fastest for the GPU, type and shape; hopper: that of "
+        "sm_90 or "
+        "none; portable: that of every GPU; loop: a dense GEMM for each expert with counts read by the host, "
+        "a "
+        "baseline that needs runtime.cuda_graph false")
+      .OneOf({"auto", "hopper", "portable", "loop"});
   s.Add("bias_update_speed", &MoeConfig::bias_update_speed,
         "step of the router bias after each batch (balance without auxiliary loss), a number or a schedule; "
         "0: none")
@@ -402,6 +416,12 @@ Section LoggingSection() {
   SectionBuilder<L> s("logging", "The console; metrics.jsonl has every step.",
                       [](Config& c) -> L& { return c.logging; });
   s.Add("every_steps", &L::every_steps, "steps between console lines").AtLeast(1).AtMost(kMaxCount);
+  s.Add("timings_every_steps", &L::timings_every_steps,
+        "steps between those whose ops are timed, for the console and metrics.jsonl; a timed step is not "
+        "replayed "
+        "from a CUDA graph; 0: none")
+      .AtLeast(0)
+      .AtMost(kMaxCount);
   s.Add("color", &L::color, "colours; auto: never under mpirun or into a pipe")
       .OneOf({"auto", "always", "never"});
   return s.Build();

@@ -217,6 +217,10 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
                              static_cast<double>(config.model.num_experts_per_tok)),
                 ", when every token takes the first expert; found ", FormatNumber(moe.force_skew)));
   }
+  if (good({"moe.gemm", "runtime.cuda_graph"}) && moe.gemm == "loop" && config.runtime.cuda_graph) {
+    fail("moe.gemm",
+         "loop reads counts on the host, which a CUDA graph cannot: set runtime.cuda_graph to false");
+  }
   const double factor = config.ep.ragged_buffer_factor;
   if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor <= 0) {
     fail("ep.ragged_buffer_factor", StrCat("must be -1 or above 0, found ", FormatNumber(factor)));

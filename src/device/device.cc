@@ -1,6 +1,45 @@
 #include "src/device/device.h"
 
+#include <utility>
+
+#include "src/base/check.h"
+#include "src/base/clock.h"
+
 namespace yardmaster {
+namespace {
+
+// Of devices whose ops are done when they return.
+class ClockTimeline : public Timeline {
+ public:
+  StepTimes Take() override {
+    times_.seconds = times_.ops.empty() ? 0 : last_end_ - first_start_;
+    return std::exchange(times_, {});
+  }
+
+ protected:
+  void Start(void*) override {
+    start_ = NowSeconds();
+    if (times_.ops.empty()) first_start_ = start_;
+  }
+  void Stop(void*) noexcept override {
+    last_end_ = NowSeconds();
+    now_.seconds = last_end_ - start_;
+    times_.ops.push_back(std::move(now_));
+  }
+
+ private:
+  StepTimes times_;
+  double start_ = 0, first_start_ = 0, last_end_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Recording> Device::Record(const Stream&, const std::function<void()>&) {
+  YM_CHECK(false, "the ", DeviceKindName(kind()), " device does not record");
+  return nullptr;
+}
+
+std::unique_ptr<Timeline> Device::MakeTimeline() { return std::make_unique<ClockTimeline>(); }
 
 void Stream::Synchronize() const { device_->Synchronize(handle_); }
 

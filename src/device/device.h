@@ -9,9 +9,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
+#include "src/device/timeline.h"
 #include "src/tensor/tensor.h"
 
 namespace yardmaster {
@@ -21,6 +23,16 @@ enum class DeviceKind : uint8_t { kCpu, kCuda, kDry };
 inline const char* DeviceKindName(DeviceKind k) {
   return k == DeviceKind::kCpu ? "cpu" : k == DeviceKind::kCuda ? "cuda" : "dry";
 }
+
+class Stream;
+
+// Work that was recorded once and can be enqueued again, in one call: a CUDA graph. It keeps the addresses
+// and the numbers that the host gave; what changes from one replay to the next must lie in device memory.
+class Recording {
+ public:
+  virtual ~Recording() = default;
+  virtual void Replay() = 0;  // on the stream that it was recorded from; returns at once
+};
 
 class Device {
  public:
@@ -33,7 +45,22 @@ class Device {
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;  // waits
   virtual void Synchronize(void* stream_handle) { static_cast<void>(stream_handle); }  // waits for a stream's ops
   virtual size_t library_bytes() const { return 0; }       // workspaces of libraries, taken when the device was made
+  virtual size_t used_bytes() const { return 0; }          // of its memory, by whomever; 0: not known
   virtual DeviceKind target() const { return kind(); }     // of the dry device: the kind that it plans for
+
+  // Records what `enqueue` enqueues on `stream`, and on streams that wait for it, without running it.
+  // Everything in it must have run once before (plans and kernels are loaded at first use); whatever
+  // allocates or waits throws Error.
+  virtual bool records() const { return false; }
+  virtual std::unique_ptr<Recording> Record(const Stream& stream, const std::function<void()>& enqueue);
+
+  virtual std::unique_ptr<Timeline> MakeTimeline();
+  // Null (always, but while a step is timed): ops are not timed. A recording must not be made meanwhile.
+  Timeline* timeline() const { return timeline_; }
+  void set_timeline(Timeline* timeline) { timeline_ = timeline; }
+
+ private:
+  Timeline* timeline_ = nullptr;
 };
 
 // Ops are enqueued on a Stream and may return before they are done; on cpu they are done. Cheap to copy.

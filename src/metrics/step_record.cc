@@ -20,7 +20,7 @@ std::string ToJson(const StepRecord& r) {
       ",\"tokens_per_second\":", StrFormat("%.1f", r.tokens_per_second), ",\"tflops\":", Number(r.tflops),
       ",\"load_max_over_mean\":", StrFormat("%.4f", r.load_max_over_mean), ",\"dropped\":", r.dropped,
       ",\"skipped\":", r.skipped, ",\"replays\":", r.replays, ",\"batch\":", r.batch, ",\"verdict\":\"",
-      r.verdict, "\"", r.router.empty() ? "" : "," + r.router, "}\n");
+      r.verdict, "\"", r.router.empty() ? "" : "," + r.router, r.parts.empty() ? "" : "," + r.parts, "}\n");
 }
 
 std::string EvaluationJson(int64_t step, int64_t tokens, double loss, int64_t counted) {

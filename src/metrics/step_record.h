@@ -27,6 +27,7 @@ struct StepRecord {
   int64_t batch = 0;              // sequences in this step
   std::string verdict = "ok";
   std::string router;  // RouterHealthJson; "": not in this record
+  std::string parts;   // PartTimesJson; "": not a timed step
 };
 
 std::string ToJson(const StepRecord& record);  // one line, 17 significant digits, null for non-finite

@@ -18,13 +18,23 @@
 #include "src/base/check.h"
 #include "src/device/arena.h"
 #include "src/nn/parameter.h"
+#include "src/ops/attention.h"
+#include "src/ops/grouped_gemm.h"
 
 namespace yardmaster {
+
+// Which of several ways a run computes what it computes; of the cuda device.
+struct Implementations {
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
+  AttentionMode attention = AttentionMode::kAuto;
+  bool deterministic = true;
+};
 
 struct Context {
   Stream stream;
   Arena& work;
   ComputeTypes types;
+  Implementations how = {};
 };
 
 // What a model keeps on the host for a micro-batch between forward and backward: views into its saved arena.

@@ -7,7 +7,8 @@
 namespace yardmaster {
 namespace {
 
-AttentionArgs MakeArgs(const MicroBatch& mb, const GqaSaved& s, double scale, const Tensor& document_start) {
+AttentionArgs MakeArgs(const Context& ctx, const MicroBatch& mb, const GqaSaved& s, double scale,
+                       const Tensor& document_start) {
   const auto by_sample = [&](const Tensor& x) { return x.Reshape({mb.B, mb.S, x.dim(1), x.dim(2)}); };
   return {.q = by_sample(s.q),
           .k = by_sample(s.k),
@@ -15,7 +16,8 @@ AttentionArgs MakeArgs(const MicroBatch& mb, const GqaSaved& s, double scale, co
           .scale = scale,
           .document_start = document_start,
           .o = by_sample(s.o),
-          .lse = s.lse};
+          .lse = s.lse,
+          .mode = ctx.how.attention};
 }
 
 }  // namespace
@@ -62,7 +64,8 @@ void Gqa::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
     k_.Forward(ctx, x, s.k.Reshape({T, G_ * Q_}));
   }
   GqaRopeForward(ctx.stream, {.q = s.q, .k = s.k, .positions = mb.positions, .table = rope_table_});
-  AttentionForward(ctx.stream, MakeArgs(mb, s, scale_, mb.DocumentStartUnless(across_documents_)), ctx.work);
+  AttentionForward(ctx.stream, MakeArgs(ctx, mb, s, scale_, mb.DocumentStartUnless(across_documents_)),
+                   ctx.work);
   o_.Forward(ctx, s.o.Reshape({T, H_ * Q_}), y, residual);
 }
 
@@ -78,11 +81,12 @@ void Gqa::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
     const Tensor do_ = ctx.work.Allocate("gqa/do", type, {T, H_, Q_});
     o_.BackwardInput(ctx, dy, do_.Reshape({T, H_ * Q_}));
     AttentionBackward(ctx.stream,
-                      {.forward = MakeArgs(mb, s, scale_, mb.DocumentStartUnless(across_documents_)),
+                      {.forward = MakeArgs(ctx, mb, s, scale_, mb.DocumentStartUnless(across_documents_)),
                        .do_ = do_.Reshape({mb.B, mb.S, H_, Q_}),
                        .dq = s.dq.Reshape({mb.B, mb.S, H_, Q_}),
                        .dk = s.dk.Reshape({mb.B, mb.S, G_, Q_}),
-                       .dv = s.dv.Reshape({mb.B, mb.S, G_, Q_})},
+                       .dv = s.dv.Reshape({mb.B, mb.S, G_, Q_}),
+                       .deterministic = ctx.how.deterministic},
                       ctx.work);
   }
   GqaRopeBackward(ctx.stream, {.q = s.dq, .k = s.dk, .positions = mb.positions, .table = rope_table_});

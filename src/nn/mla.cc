@@ -79,7 +79,8 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
                     .scale = scale_,
                     .document_start = mb.DocumentStartUnless(across_documents_),
                     .o = s.o.Reshape({B, S, H_, V_}),
-                    .lse = s.lse},
+                    .lse = s.lse,
+                    .mode = ctx.how.attention},
                    ctx.work);
   o_.Forward(ctx, s.o.Reshape({T, H_ * V_}), y, residual);
 }
@@ -106,13 +107,15 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
                                 .scale = scale_,
                                 .document_start = mb.DocumentStartUnless(across_documents_),
                                 .o = s.o.Reshape({B, S, H_, V_}),
-                                .lse = s.lse};
+                                .lse = s.lse,
+                                .mode = ctx.how.attention};
     AttentionBackward(ctx.stream,
                       {.forward = forward,
                        .do_ = do_.Reshape({B, S, H_, V_}),
                        .dq = s.dq.Reshape({B, S, H_, Q_}),
                        .dk = dk.Reshape({B, S, H_, Q_}),
-                       .dv = dv.Reshape({B, S, H_, V_})},
+                       .dv = dv.Reshape({B, S, H_, V_}),
+                       .deterministic = ctx.how.deterministic},
                       ctx.work);
     MlaRopePackBackward(ctx.stream, {.dq_out = s.dq,
                                      .dk_out = dk,

@@ -1,39 +1,10 @@
 #include "src/nn/parameter.h"
 
 #include "src/base/philox.h"
+#include "src/ops/elementwise.h"
+#include "src/ops/random_normal.h"
 
 namespace yardmaster {
-namespace {
-
-// Writes host values (double) into a device tensor of a floating type.
-void Upload(const std::vector<double>& values, const Tensor& to, Device& device) {
-  HostTensor host(to.dtype(), to.shape());
-  for (size_t i = 0; i < values.size(); ++i) {
-    switch (to.dtype()) {
-      case DType::kF32: host.as<float>()[i] = static_cast<float>(values[i]); break;
-      case DType::kF64: host.as<double>()[i] = values[i]; break;
-      case DType::kBF16: host.as<BFloat16>()[i] = BFloat16(static_cast<float>(values[i])); break;
-      default: YM_CHECK(false, "parameter of ", DTypeName(to.dtype()));
-    }
-  }
-  device.CopyFromHost(to.data(), host.view().data(), static_cast<size_t>(to.bytes()));
-}
-
-// Calls f(local index, global index) for each element of the box, in order.
-template <class F>
-void ForEachElement(const ShardSpec& spec, F&& f) {
-  const int rank = spec.global_shape.rank();
-  std::vector<int64_t> at(static_cast<size_t>(rank), 0);
-  const int64_t n = spec.box.elements();
-  for (int64_t local = 0; local < n; ++local) {
-    int64_t global = 0;
-    for (int i = 0; i < rank; ++i) global = global * spec.global_shape[i] + spec.box.begin[i] + at[i];
-    f(local, global);
-    for (int i = rank - 1; i >= 0 && ++at[i] == spec.box.extent[i]; --i) at[i] = 0;
-  }
-}
-
-}  // namespace
 
 Parameter* ParameterList::Add(const std::string& name, const Shape& global_shape, DecayClass decay,
                               InitKind init, double init_std) {
@@ -93,20 +64,24 @@ void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& we
 }
 
 void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& device) {
+  const Stream stream(&device);
   for (const auto& p : list.parameters()) {
     YM_CHECK(p->value.defined(), p->name, " has no memory yet");
     if (p->value.data() == nullptr) continue;  // dry
-    const uint64_t stream = StreamOf(p->name.c_str());
-    std::vector<double> values(static_cast<size_t>(p->value.elements()), 1.0);
-    if (p->init == InitKind::kNormal) {
-      ForEachElement(p->spec, [&](int64_t local, int64_t global) {
-        values[static_cast<size_t>(local)] =
-            p->init_std * PhiloxNormal(seed, stream, static_cast<uint64_t>(global));
-      });
+    const Tensor copy = p->value.data() != p->master.data() ? p->value : Tensor();
+    if (p->init == InitKind::kOnes) {
+      Fill(stream, 1, p->master);
+      if (copy.defined()) Fill(stream, 1, copy);
+    } else {
+      RandomNormal(stream, {.seed = seed,
+                            .number_stream = StreamOf(p->name.c_str()),
+                            .scale = p->init_std,
+                            .spec = p->spec,
+                            .y = p->master,
+                            .copy = copy});
     }
-    Upload(values, p->master, device);
-    if (p->value.data() != p->master.data()) Upload(values, p->value, device);
   }
+  stream.Synchronize();
 }
 
 }  // namespace yardmaster

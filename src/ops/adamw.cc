@@ -12,6 +12,7 @@ namespace yardmaster {
 void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, const AdamWHyper& hyper, const Tensor& state) {
   const OpArgs check(stream, "AdamWMulti");
   check.Contiguous("state", state, DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
+  double bytes = 0;
   for (const AdamWTensor& t : tensors) {
     const DType type = check.ComputeType("master", t.master);
     const Shape& shape = t.master.shape();
@@ -22,7 +23,11 @@ void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, c
     YM_CHECK(t.m.dtype() == DType::kBF16 || t.m.dtype() == DType::kF32 || t.m.dtype() == DType::kF64,
              "AdamWMulti: moments are ", DTypeName(t.m.dtype()));
     if (t.weight.defined()) check.Contiguous("weight", t.weight, t.weight.dtype(), shape);
+    const bool copy = t.weight.defined() && t.weight.data() != t.master.data();
+    bytes += static_cast<double>(2 * (t.master.bytes() + t.m.bytes() + t.v.bytes()) + t.grad.bytes() +
+                                 (copy ? t.weight.bytes() : 0));
   }
+  check.Cost(0, bytes);
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::AdamWMulti(stream, tensors, hyper, state);
 #if YM_HAVE_CUDA

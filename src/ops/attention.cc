@@ -15,6 +15,14 @@ Tensor CudaWorkspace(Arena& work, const AttentionArgs& g, bool backward, bool de
                        {cuda::AttentionWorkspaceBytes(cuda::AttentionShape(g), backward, deterministic)});
 }
 
+// A causal mask needs half of the products; backward, without what it computes again, twice as many.
+double CausalFlops(const AttentionArgs& g) {
+  return static_cast<double>(g.q.elements() + g.o.elements()) * static_cast<double>(g.q.dim(1));
+}
+double Bytes(const AttentionArgs& g) {
+  return static_cast<double>(g.q.bytes() + g.k.bytes() + g.v.bytes() + g.o.bytes());
+}
+
 void CheckForward(const OpArgs& check, const AttentionArgs& g) {
   check.Rank("q", g.q, 4);
   check.Rank("k", g.k, 4);
@@ -35,6 +43,7 @@ void CheckForward(const OpArgs& check, const AttentionArgs& g) {
 void AttentionForward(const Stream& stream, const AttentionArgs& g, Arena& work) {
   const OpArgs check(stream, "AttentionForward");
   CheckForward(check, g);
+  check.Cost(CausalFlops(g), Bytes(g), {g.q.dim(0), g.q.dim(1), g.q.dim(2), g.k.dim(2)});
   ArenaScope scope(work);
   const bool nothing = stream.dry() || g.q.dim(0) * g.q.dim(1) * g.q.dim(2) == 0;
   if (stream.target() == DeviceKind::kCuda) {
@@ -58,6 +67,7 @@ void AttentionBackward(const Stream& stream, const AttentionBackwardArgs& g, Are
   check.Contiguous("dq", g.dq, f.q.dtype(), f.q.shape());
   check.Contiguous("dk", g.dk, f.q.dtype(), f.k.shape());
   check.Contiguous("dv", g.dv, f.q.dtype(), f.v.shape());
+  check.Cost(2 * CausalFlops(f), 2 * Bytes(f), {f.q.dim(0), f.q.dim(1), f.q.dim(2), f.k.dim(2)});
   ArenaScope scope(work);
   const bool nothing = stream.dry() || f.q.dim(0) * f.q.dim(1) * f.q.dim(2) == 0;
   if (stream.target() == DeviceKind::kCuda) {

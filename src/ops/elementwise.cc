@@ -11,6 +11,7 @@ namespace yardmaster {
 void Fill(const Stream& stream, double value, const Tensor& y) {
   const OpArgs check(stream, "Fill");
   check.Contiguous("y", y, y.dtype(), y.shape());
+  check.Traffic({&y}, {y.elements()});
   if (stream.dry() || y.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Fill(stream, value, y);
 #if YM_HAVE_CUDA
@@ -25,6 +26,7 @@ void Add(const Stream& stream, const Tensor& a, const Tensor& b, const Tensor& y
   check.Contiguous("a", a, type, a.shape());
   check.Contiguous("b", b, type, a.shape());
   check.Contiguous("y", y, type, a.shape());
+  check.Traffic({&a, &b, &y}, {y.elements()});
   if (stream.dry() || y.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Add(stream, a, b, y);
 #if YM_HAVE_CUDA
@@ -42,6 +44,7 @@ void Copy(const Stream& stream, const Tensor& x, const Tensor& y) {
   };
   YM_CHECK(x.dtype() == y.dtype() || (floating(x) && floating(y)), "Copy: no conversion from ", DTypeName(x.dtype()), " to ",
            DTypeName(y.dtype()));
+  check.Traffic({&x, &y}, {y.elements()});
   if (stream.dry() || y.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Copy(stream, x, y);
 #if YM_HAVE_CUDA

@@ -17,6 +17,7 @@ void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& tab
   check.Contiguous("ids", ids, DType::kI32, {ids.dim(0)});
   check.Contiguous("table_VD", table_VD, type, table_VD.shape());
   check.Contiguous("x_TD", x_TD, type, {ids.dim(0), table_VD.dim(1)});
+  check.Traffic({&x_TD, &x_TD, &ids}, {x_TD.dim(0), x_TD.dim(1)});
   if (stream.dry() || x_TD.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingForward(stream, ids, table_VD, x_TD);
 #if YM_HAVE_CUDA
@@ -42,6 +43,7 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
     prefix = work.Allocate("embedding prefix sums", DType::kI64, {bins, cuda::SortChunks(ids.dim(0))});
     starts = work.Allocate("embedding starts", DType::kI64, {bins + 1});
   }
+  check.Traffic({&dx_TD, &dtable_VD, &ids}, {dx_TD.dim(0), dx_TD.dim(1)});
   if (stream.dry() || dtable_VD.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD);
 #if YM_HAVE_CUDA

@@ -19,6 +19,9 @@ void Gemm(const Stream& stream, const GemmArgs& g) {
   const DType out = g.d.dtype() == DType::kF32 ? OpArgs::AccumType(type) : type;  // BF16 operands may give F32
   check.Strided("d", g.d, out, {m, n});
   if (g.c.defined()) check.Strided("c", g.c, out, {m, n});
+  const double a_bytes = static_cast<double>(g.a.bytes()), b_bytes = static_cast<double>(g.b.bytes());
+  check.Cost(2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k),
+             a_bytes + b_bytes + static_cast<double>(g.d.bytes()) * (g.beta != 0 ? 2 : 1), {m, n, k});
   if (stream.dry() || m == 0 || n == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Gemm(stream, g);
 #if YM_HAVE_CUDA

@@ -21,6 +21,7 @@ void Run(const Stream& stream, const char* op, const GqaRopeArgs& g, bool backwa
   check.Contiguous("k", g.k, type, {n_T, g.k.dim(1), Q});
   check.Contiguous("positions", g.positions, DType::kI32, {n_T});
   check.Contiguous("table", g.table, OpArgs::AccumType(type), {g.table.dim(0), Q / 2, 2});
+  check.Traffic({&g.q, &g.q, &g.k, &g.k});  // in place
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::GqaRope(stream, g, backward);
 #if YM_HAVE_CUDA

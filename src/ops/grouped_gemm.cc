@@ -20,6 +20,9 @@ void CheckGroups(const OpArgs& check, const Tensor& rows_N, const Tensor& rows_K
   check.Contiguous("x", rows_K, type, {R, K});
   check.Contiguous("y", rows_N, type, {R, N});
   check.Contiguous("offsets", offsets, DType::kI64, {L + 1});
+  // As if every row were in use: how many are is known to the device alone.
+  check.Cost(2.0 * static_cast<double>(R) * static_cast<double>(N) * static_cast<double>(K),
+             static_cast<double>(rows_N.bytes() + rows_K.bytes() + w_LNK.bytes()), {R, N, K, L});
 }
 
 }  // namespace

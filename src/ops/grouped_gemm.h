@@ -16,9 +16,10 @@
 
 namespace yardmaster {
 
-// What runs on cuda. kAuto: the fastest kernels that take the type and shape on this GPU; kPortable: those of every GPU;
-// kLoop: a dense GEMM per expert with counts read by the host (it waits for the stream: a baseline, not for a captured step).
-enum class GroupedGemmMode : uint8_t { kAuto, kPortable, kLoop };
+// What runs on cuda. kAuto: the fastest kernels that take the type and shape on this GPU; kHopper: those of
+// sm_90, a ConfigError where they do not; kPortable: those of every GPU; kLoop: a dense GEMM per expert with
+// counts read by the host (it waits for the stream: a baseline, not for a captured step).
+enum class GroupedGemmMode : uint8_t { kAuto, kHopper, kPortable, kLoop };
 
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,  // int64 [L+1]
                         const Tensor& y_RN, GroupedGemmMode mode = GroupedGemmMode::kAuto);

@@ -33,6 +33,9 @@ void LinearCrossEntropy(const Stream& stream, const LinearCrossEntropyArgs& g, A
   const int64_t chunk = std::min(g.chunk_tokens, n_T);
   const Tensor logits = work.Allocate("logits of a chunk", type, {chunk, V});
   const Tensor losses = work.Allocate("losses of a chunk", DType::kF64, {chunk});
+  const double products = g.dx.defined() ? 3 : 1;
+  check.Cost(products * 2 * static_cast<double>(n_T) * static_cast<double>(D) * static_cast<double>(V), 0,
+             {n_T, V, D});
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::LinearCrossEntropy(stream, g, logits, losses);
 #if YM_HAVE_CUDA

@@ -35,6 +35,7 @@ int64_t CheckShapes(const OpArgs& check, const Tensor& q_in, const Tensor& kv, c
 void MlaRopePackForward(const Stream& stream, const MlaRopePackArgs& g) {
   const OpArgs check(stream, "MlaRopePackForward");
   const int64_t n_T = CheckShapes(check, g.q, g.kv, g.k_rope, g.positions, g.table, g.q_out, g.k_out, g.v_out);
+  check.Traffic({&g.q, &g.q_out, &g.kv, &g.k_rope, &g.k_out, &g.v_out});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::MlaRopePackForward(stream, g);
 #if YM_HAVE_CUDA
@@ -46,6 +47,7 @@ void MlaRopePackForward(const Stream& stream, const MlaRopePackArgs& g) {
 void MlaRopePackBackward(const Stream& stream, const MlaRopePackBackwardArgs& g) {
   const OpArgs check(stream, "MlaRopePackBackward");
   const int64_t n_T = CheckShapes(check, g.dq_out, g.dkv, g.dk_rope, g.positions, g.table, g.dq, g.dk_out, g.dv_out);
+  check.Traffic({&g.dq_out, &g.dq, &g.dk_out, &g.dv_out, &g.dkv, &g.dk_rope});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::MlaRopePackBackward(stream, g);
 #if YM_HAVE_CUDA

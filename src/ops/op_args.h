@@ -1,8 +1,13 @@
 // File: src/ops/op_args.h
 //
-// Checks that every op makes before it runs. A failure is a bug of the caller and names the op, the argument and both
-// values. They hold on the dry device too: a planned step has the shapes of a real one.
+// Checks that every op makes before it runs. A failure is a bug of the caller and names the op, the argument
+// and both values. They hold on the dry device too: a planned step has the shapes of a real one. An op has
+// one OpArgs from its first line to its end: a Timeline, where one is set, gets the time between.
 #pragma once
+
+#include <initializer_list>
+#include <string>
+#include <utility>
 
 #include "src/base/check.h"
 #include "src/device/device.h"
@@ -11,7 +16,36 @@ namespace yardmaster {
 
 class OpArgs {
  public:
-  OpArgs(const Stream& stream, const char* op) : stream_(stream), op_(op) {}
+  OpArgs(const Stream& stream, const char* op)
+      : stream_(stream), op_(op), timeline_(stream.dry() ? nullptr : stream.device().timeline()) {
+    if (timeline_ != nullptr) [[unlikely]]
+      timeline_->Begin(stream.handle(), op);
+  }
+  ~OpArgs() {
+    if (timeline_ != nullptr) [[unlikely]]
+      timeline_->End(stream_.handle());
+  }
+  OpArgs(const OpArgs&) = delete;
+  OpArgs& operator=(const OpArgs&) = delete;
+
+  // For the timeline: the operations that the result needs, the bytes that at least cross to or from memory,
+  // and sizes that tell the calls of one op apart.
+  void Cost(double flops, double bytes, std::initializer_list<int64_t> sizes = {}) const {
+    if (timeline_ == nullptr || !timeline_->describes()) [[likely]]
+      return;
+    std::string what;
+    for (const int64_t size : sizes) what += (what.empty() ? "" : " x ") + std::to_string(size);
+    timeline_->Describe(std::move(what), flops, bytes);
+  }
+  // Of an op that reads or writes each of these tensors once, whole; undefined ones count nothing.
+  void Traffic(std::initializer_list<const Tensor*> tensors,
+               std::initializer_list<int64_t> sizes = {}) const {
+    if (timeline_ == nullptr) [[likely]]
+      return;
+    double bytes = 0;
+    for (const Tensor* t : tensors) bytes += t->defined() ? static_cast<double>(t->bytes()) : 0;
+    Cost(0, bytes, sizes);
+  }
 
   // Any leading dimension.
   void Strided(const char* name, const Tensor& t, DType dtype, const Shape& shape) const {
@@ -53,6 +87,7 @@ class OpArgs {
  private:
   const Stream& stream_;
   const char* op_;
+  Timeline* timeline_;
 };
 
 }  // namespace yardmaster

@@ -54,6 +54,7 @@ void Permute(const Stream& stream, const PermuteArgs& g) {
     check.Contiguous("w_TK", g.w_TK, type, {n_T, g.top_k});
     check.Contiguous("w_R", g.w_R, type, {R});
   }
+  check.Traffic({&g.x_TD, &g.x_RD, &g.w_TK, &g.w_R, &g.source}, {n_T, R, D});
   if (stream.dry() || R == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Permute(stream, g);
 #if YM_HAVE_CUDA
@@ -80,6 +81,7 @@ void Unpermute(const Stream& stream, const UnpermuteArgs& g) {
     check.Contiguous("dw_R", g.dw_R, dw_type, {R});
     check.Contiguous("dw_TK", g.dw_TK, dw_type, {n_T, K});
   }
+  check.Traffic({&g.y_RD, &g.slot, &g.residual, &g.addend, &g.y_TD, &g.dw_R, &g.dw_TK}, {R, n_T, D});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Unpermute(stream, g);
 #if YM_HAVE_CUDA

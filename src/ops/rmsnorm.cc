@@ -23,6 +23,7 @@ void RmsNormForward(const Stream& stream, const RmsNormArgs& g) {
     check.Contiguous("residual", g.residual, type, td);
     check.Contiguous("h", g.h, type, td);
   }
+  check.Traffic({&g.x, &g.residual, &g.h, &g.y, &g.rstd}, {td[0], td[1]});
   if (stream.dry() || td.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RmsNormForward(stream, g);
 #if YM_HAVE_CUDA
@@ -50,6 +51,7 @@ void RmsNormBackward(const Stream& stream, const RmsNormBackwardArgs& g, Arena& 
                      ? work.Allocate("rmsnorm partial dw", accum, {cuda::RmsNormPartials(td[0]), td[1]})
                      : work.Allocate("rmsnorm partial dw", DType::kF64, {cpu::kRmsNormPartials, td[1]});
   }
+  check.Traffic({&g.dy, &g.h, &g.rstd, &g.dresidual, &g.dh}, {td[0], td[1]});
   if (stream.dry() || td[1] == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RmsNormBackward(stream, g, partial_dw);
 #if YM_HAVE_CUDA

@@ -36,6 +36,7 @@ void RouterForward(const Stream& stream, const RouterSpec& spec, const RouterArg
   if (g.bias.defined()) check.Contiguous("bias", g.bias, type, {E});
   if (g.forced_idx.defined()) check.Contiguous("forced_idx", g.forced_idx, DType::kI32, {n_T, K});
   if (g.counts.defined()) check.Contiguous("counts", g.counts, DType::kI64, {E});
+  check.Traffic({&g.logits, &g.scores, &g.idx, &g.w});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterForward(stream, spec, g);
 #if YM_HAVE_CUDA
@@ -54,6 +55,7 @@ void RouterBackward(const Stream& stream, const RouterSpec& spec, const RouterBa
   check.Contiguous("scores", g.scores, type, {n_T, E});
   check.Contiguous("idx", g.idx, DType::kI32, {n_T, K});
   check.Contiguous("dw", g.dw, type, {n_T, K});
+  check.Traffic({&g.dw, &g.scores, &g.idx, &g.dlogits});
   if (stream.dry() || n_T == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBackward(stream, spec, g);
 #if YM_HAVE_CUDA

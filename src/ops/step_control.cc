@@ -47,6 +47,7 @@ void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials) {
   const OpArgs check(stream, "SumSquares");
   check.Contiguous("x", x, check.ComputeType("x", x), x.shape());
   check.Contiguous("partials", partials, DType::kF64, {NumNormChunks(x.shape())});
+  check.Traffic({&x}, {x.elements()});
   if (stream.dry() || x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::SumSquares(stream, x, partials);
 #if YM_HAVE_CUDA

@@ -17,6 +17,7 @@ void SwigluForward(const Stream& stream, const SwigluArgs& g) {
   check.Contiguous("act", g.act, type, {R, F});
   if (g.w.defined()) check.Contiguous("w", g.w, accum, {R});
   if (g.num_rows.defined()) check.Contiguous("num_rows", g.num_rows, DType::kI64, {1});
+  check.Traffic({&g.gate_up, &g.w, &g.act}, {R, F});
   if (stream.dry() || g.act.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::SwigluForward(stream, g);
 #if YM_HAVE_CUDA
@@ -40,6 +41,7 @@ void SwigluBackward(const Stream& stream, const SwigluBackwardArgs& g) {
   }
   if (g.act.defined()) check.Contiguous("act", g.act, type, {R, F});
   if (g.num_rows.defined()) check.Contiguous("num_rows", g.num_rows, DType::kI64, {1});
+  check.Traffic({&g.dact, &g.gate_up, &g.w, &g.dgate_up, &g.dw, &g.act}, {R, F});
   if (stream.dry() || g.dact.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::SwigluBackward(stream, g);
 #if YM_HAVE_CUDA

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstring>
+#include <utility>
 
 #include "src/config/schedule.h"
 #include "src/ops/elementwise.h"
@@ -15,6 +17,16 @@ ComputeTypes TypesOf(const Config& config) {
   if (config.precision.compute == "bf16") return {DType::kBF16, DType::kF32};
   const DType type = config.precision.compute == "fp64" ? DType::kF64 : DType::kF32;
   return {type, type};
+}
+
+Implementations HowOf(const Config& config) {
+  const std::string& gemm = config.moe.gemm;
+  return {.grouped_gemm = gemm == "hopper"     ? GroupedGemmMode::kHopper
+                          : gemm == "portable" ? GroupedGemmMode::kPortable
+                          : gemm == "loop"     ? GroupedGemmMode::kLoop
+                                               : GroupedGemmMode::kAuto,
+          .attention = config.runtime.attention == "unfused" ? AttentionMode::kUnfused : AttentionMode::kAuto,
+          .deterministic = config.runtime.deterministic};
 }
 
 void CopyStruct(const Stream& stream, const Tensor& to, const void* from, size_t bytes) {
@@ -40,6 +52,7 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
       device_(device),
       stream_(device),
       types_(TypesOf(config)),
+      how_(HowOf(config)),
       weights_("weights", device),
       gradients_("gradients", device),
       optimizer_arena_("optimizer", device),
@@ -80,21 +93,14 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   mtp_weight_ = step_.Allocate("mtp weight", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
   mtp_valid_ = step_.Allocate("mtp valid", DType::kI64, {1});
   mtp_scale_ = step_.Allocate("mtp scale", DType::kF64, {1});
-  const auto layers = static_cast<int64_t>(model_->moe_layers().size());
-  const int64_t n = config_.ep.overflow_check_every_n_steps;
-  kept_state_ = step_.Allocate("kept state", DType::kI64, {n, kStateWords});
-  if (layers)
-    kept_load_ = step_.Allocate("kept load", DType::kI64, {n, layers, config_.model.n_routed_experts});
-  kept_rows_needed_ = step_.Allocate("kept rows", DType::kI64, {n, 1});
-  const Shape sums{1 + layers, kStepSums};
-  acc_.sums = step_.Allocate("sums", DType::kF64, sums);
-  kept_sums_ = step_.Allocate("kept sums", DType::kF64, {n, sums[0], sums[1]});
-  kept_mtp_valid_ = step_.Allocate("kept mtp valid", DType::kI64, {n, 1});
+  acc_.sums = step_.Allocate("sums", DType::kF64,
+                             {1 + static_cast<int64_t>(model_->moe_layers().size()), int64_t{kStepSums}});
   rows_needed_ = step_.Allocate("rows needed", DType::kI64, {1});
   if (dispatcher_) dispatcher_->set_rows_needed(rows_needed_);
   acc_.loss_sum = step_.Allocate("loss_sum", DType::kF64, {1});
   acc_.valid = step_.Allocate("valid", DType::kI64, {1});
   acc_.overflow = StateField(state_, offsetof(StepState, overflow), DType::kI32);
+  LayOutReports();
   SetCounters(0, 0, 0);
   const DeviceSchedule rate = ToDeviceSchedule(config_.schedule.learning_rate, "schedule.learning_rate");
   const DeviceSchedule speed = ToDeviceSchedule(config_.moe.bias_update_speed, "moe.bias_update_speed");
@@ -171,7 +177,7 @@ void Engine::Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, b
 
 // Leaves the sums over all ranks, and the overflow flag of any, in the accumulators.
 void Engine::EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact) {
-  Context ctx{stream_, work_, types_};
+  Context ctx = MakeContext();
   Fill(stream_, 0, acc_.loss_sum);
   Fill(stream_, 0, acc_.valid);
   for (int64_t i = 0; i < micro_batches; ++i) {
@@ -186,7 +192,7 @@ void Engine::EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool 
 }
 
 std::vector<double> Engine::Logits() {
-  Context ctx{stream_, work_, types_};
+  Context ctx = MakeContext();
   ArenaScope scope(work_);
   ForwardTaps taps;
   const Shape shape{micro_batch_tokens(), config_.model.vocab_size};
@@ -202,7 +208,7 @@ std::vector<double> Engine::Logits() {
 
 void Engine::PrepareMtp(int64_t micro_batches) {
   if (config_.model.num_nextn_predict_layers == 0) return;
-  Context ctx{stream_, work_, types_};
+  Context ctx = MakeContext();
   Fill(stream_, 0, mtp_valid_);
   for (int64_t i = 0; i < micro_batches; ++i)
     model_->CountMtpTargets(ctx, MicroBatchAt(i, 0, /*training=*/true), mtp_valid_);
@@ -210,14 +216,74 @@ void Engine::PrepareMtp(int64_t micro_batches) {
   MtpLossScale(stream_, {.valid = mtp_valid_, .schedule = mtp_weight_, .state = state_, .scale = mtp_scale_});
 }
 
+// The report of a step lies in one piece, so that a recorded step always writes to the same place and one
+// copy keeps it.
+void Engine::LayOutReports() {
+  const int64_t layers = model_->load_counts().defined() ? model_->load_counts().dim(0) : 0;
+  const int64_t load = layers * config_.model.n_routed_experts, sums = acc_.sums.elements();
+  const int64_t words = kStateWords + load + 1 + sums + 1;
+  report_ = step_.Allocate("report", DType::kI64, {words});
+  kept_reports_ =
+      step_.Allocate("kept reports", DType::kI64, {config_.ep.overflow_check_every_n_steps, words});
+  int64_t at = 0;
+  const auto part = [&](int64_t n) {
+    at += n;
+    return report_.Slice(at - n, at);
+  };
+  report_state_ = part(kStateWords);
+  report_load_ = part(load);
+  report_rows_needed_ = part(1);
+  report_sums_ = Tensor(part(sums).data(), DType::kF64, acc_.sums.shape());
+  report_mtp_valid_ = part(1);
+}
+
+void Engine::CollectReport() {
+  Copy(stream_, Tensor(state_.data(), DType::kI64, {kStateWords}), report_state_);
+  if (report_load_.elements() > 0)
+    Copy(stream_, model_->load_counts(), report_load_.Reshape(model_->load_counts().shape()));
+  Copy(stream_, rows_needed_, report_rows_needed_);
+  Copy(stream_, acc_.sums, report_sums_);
+  Copy(stream_, mtp_valid_, report_mtp_valid_);
+}
+
 void Engine::KeepReport() {
-  YM_CHECK_LT(kept_, kept_state_.dim(0), "steps since the host looked");
-  Copy(stream_, Tensor(state_.data(), DType::kI64, {kStateWords}), kept_state_.At(kept_));
-  if (kept_load_.defined()) Copy(stream_, model_->load_counts(), kept_load_.At(kept_));
-  Copy(stream_, rows_needed_, kept_rows_needed_.At(kept_));
-  Copy(stream_, acc_.sums, kept_sums_.At(kept_));
-  Copy(stream_, mtp_valid_, kept_mtp_valid_.At(kept_));
+  YM_CHECK_LT(kept_, kept_reports_.dim(0), "steps since the host looked");
+  Copy(stream_, report_, kept_reports_.At(kept_));
   ++kept_;
+}
+
+// Whether this step may come from a recording.
+bool Engine::Replays(bool exact) const {
+  const bool host_takes_part =
+      exact || time_next_ || after_backward_ || how_.grouped_gemm == GroupedGemmMode::kLoop;
+  return config_.runtime.cuda_graph && device_->records() && !host_takes_part;
+}
+
+void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
+  const StepShape shape{micro_batches, global_tokens};
+  replayed_ = false;
+  if (!Replays(exact)) {
+    if (time_next_) {
+      if (!timeline_) timeline_ = device_->MakeTimeline();
+      device_->set_timeline(timeline_.get());
+      timed_ = kept_;
+    }
+    EnqueueStep(micro_batches, global_tokens, exact);
+    device_->set_timeline(nullptr);
+    time_next_ = false;
+  } else if (shape == shape_) {
+    if (!recording_) {
+      recording_ = device_->Record(stream_, [&] { EnqueueStep(micro_batches, global_tokens, exact); });
+      ++recordings_;
+    }
+    recording_->Replay();
+    replayed_ = true;
+  } else {  // whatever is made at first use is made now
+    recording_.reset();
+    EnqueueStep(micro_batches, global_tokens, exact);
+    shape_ = shape;
+  }
+  KeepReport();
 }
 
 std::vector<std::pair<double, double>> Engine::RouterBiasRanges() {
@@ -234,25 +300,30 @@ std::vector<std::pair<double, double>> Engine::RouterBiasRanges() {
 }
 
 std::vector<StepReport> Engine::TakeReports() {
+  const int64_t words = report_.elements();
+  std::vector<int64_t> kept(static_cast<size_t>(kept_ * words));
+  device_->CopyToHost(kept.data(), kept_reports_.data(), kept.size() * sizeof(int64_t));
   std::vector<StepReport> reports(static_cast<size_t>(kept_));
   for (int64_t i = 0; i < kept_; ++i) {
     StepReport& report = reports[static_cast<size_t>(i)];
-    device_->CopyToHost(&report.state, kept_state_.At(i).data(), sizeof(StepState));
-    device_->CopyToHost(&report.rows_needed, kept_rows_needed_.At(i).data(), sizeof(int64_t));
-    std::vector<double> sums(static_cast<size_t>(kept_sums_.At(i).elements()));
-    device_->CopyToHost(sums.data(), kept_sums_.At(i).data(), sums.size() * sizeof(double));
-    int64_t mtp_valid = 0;
-    device_->CopyToHost(&mtp_valid, kept_mtp_valid_.At(i).data(), sizeof(mtp_valid));
+    const int64_t* at = kept.data() + i * words;
+    std::memcpy(static_cast<void*>(&report.state), at, sizeof(StepState));
+    at += kStateWords;
+    for (int64_t left = report_load_.elements(); left > 0; left -= config_.model.n_routed_experts) {
+      report.load.emplace_back(at, at + config_.model.n_routed_experts);
+      at += config_.model.n_routed_experts;
+    }
+    report.rows_needed = *at++;
+    std::vector<double> sums(static_cast<size_t>(report_sums_.elements()));
+    std::memcpy(sums.data(), at, sums.size() * sizeof(double));
+    const int64_t mtp_valid = at[sums.size()];
     if (config_.model.num_nextn_predict_layers > 0 && mtp_valid > 0)
       report.mtp_loss = sums[kMtpLoss] / static_cast<double>(mtp_valid);
     for (auto row = sums.begin() + kStepSums; row != sums.end(); row += kStepSums)
       report.sums.emplace_back(row, row + kStepSums);
-    if (!kept_load_.defined()) continue;
-    for (int64_t layer = 0; layer < kept_load_.dim(1); ++layer) {
-      std::vector<int64_t>& load = report.load.emplace_back(static_cast<size_t>(kept_load_.dim(2)));
-      device_->CopyToHost(load.data(), kept_load_.At(i).At(layer).data(), load.size() * sizeof(int64_t));
-    }
   }
+  if (timed_ >= 0 && timed_ < kept_) reports[static_cast<size_t>(timed_)].times = timeline_->Take();
+  timed_ = -1;
   if (kept_ > 0) reports.back().bias_range = RouterBiasRanges();
   kept_ = 0;
   Fill(stream_, 0, acc_.overflow);

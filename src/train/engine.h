@@ -12,6 +12,12 @@
 //   workspace  scratch
 //   step       batch, step state, schedules, counters
 //
+// On a device that records (CUDA graphs) a step is enqueued as one replay. What differs from one step to the
+// next lies in device memory: the batch, counts and offsets, the state with step and tokens, schedules. What
+// the host gives, the number of micro-batches and of tokens, belongs to the recording: when it changes (a
+// batch ramp), one step runs eagerly and the next is recorded anew. Exact replays, timed steps and runs with
+// a hook in the step are eager.
+//
 // The host need not look at a step before it enqueues the next: what each step reports is kept in device
 // memory until TakeReports. Once a dispatch window was too small, this step and all that follow skip
 // themselves (the overflow flag is sticky) until the host has looked; it then runs them again, the first one
@@ -26,6 +32,7 @@
 #include "src/comm/communicator.h"
 #include "src/comm/ep/dispatcher.h"
 #include "src/config/config.h"
+#include "src/device/timeline.h"
 #include "src/model/model.h"
 #include "src/ops/step_control.h"
 #include "src/optim/optimizer.h"
@@ -51,6 +58,7 @@ struct HostBatch {
 
 struct StepReport {
   StepState state;
+  StepTimes times;                         // of a timed step (TimeNextStep); empty otherwise
   std::vector<std::vector<int64_t>> load;  // [MoE layers][E], of this step, summed over dp
   double mtp_loss = 0;                     // mean over the counted positions and depths; 0: none
   // Least and largest router bias by MoE layer, of the last report of a TakeReports alone; empty: none.
@@ -78,6 +86,10 @@ class Engine {
   // dispatch in as many rounds as the windows need (nn/moe/exact_rounds.h); such a step never overflows. At
   // most ep.overflow_check_every_n_steps steps between two calls of TakeReports.
   void Step(int64_t micro_batches, int64_t global_tokens, bool exact = false);
+  void TimeNextStep() { time_next_ = true; }  // its ops; the times come with its report
+  // Whether the last step was a replay, and how many recordings were made.
+  bool replayed() const { return replayed_; }
+  int64_t recordings() const { return recordings_; }
   // Adds the losses of the staged micro-batches to a sum and a count, over all ranks. A load that does not
   // fit is evaluated again in exact mode at once.
   void Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, bool zero_routed_experts = false);
@@ -104,11 +116,16 @@ class Engine {
   }
 
  private:
+  Context MakeContext() { return {stream_, work_, types_, how_}; }
+  bool Replays(bool exact) const;
+  void EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact);
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
   void PrepareMtp(
       int64_t micro_batches);  // the loss scale of multi-token prediction, from what counts on all ranks
   std::vector<std::pair<double, double>> RouterBiasRanges();
-  void KeepReport();  // of the step that was just enqueued
+  void LayOutReports();
+  void CollectReport();  // part of the step: report_ from what lies in many places
+  void KeepReport();     // of the step that was just enqueued, until the host looks
   void EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact);
 
   EngineMode mode_;
@@ -118,6 +135,7 @@ class Engine {
   Device* device_;
   Stream stream_;
   ComputeTypes types_;
+  Implementations how_;
   Arena weights_, gradients_, optimizer_arena_, saved_, work_, step_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;  // null in inference
@@ -129,10 +147,22 @@ class Engine {
   Tensor mtp_weight_, mtp_valid_, mtp_scale_;  // DeviceSchedule; int64 [1] and F64 [1], of the global batch
   StepAccumulators acc_;
   Tensor rows_needed_;  // int64 [1], of the current step
-  // Of the steps since the last TakeReports, n at most: StepState as int64 [n, .], int64 [n, MoE layers, E],
-  // int64 [n, 1], F64 [n, 1 + MoE layers, kStepSums], int64 [n, 1].
-  Tensor kept_state_, kept_load_, kept_rows_needed_, kept_sums_, kept_mtp_valid_;
+  // What a step reports, in one piece of int64 words: report_ holds the last step's, kept_reports_ [n, words]
+  // those since the last TakeReports, n at most. Parts of report_: StepState as words, the load [MoE layers,
+  // E], rows needed [1], sums F64 [1 + MoE layers, kStepSums], targets of multi-token prediction [1].
+  Tensor report_, kept_reports_;
+  Tensor report_state_, report_load_, report_rows_needed_, report_sums_, report_mtp_valid_;
   int64_t kept_ = 0;
+  struct StepShape {
+    int64_t micro_batches = 0, global_tokens = 0;
+    bool operator==(const StepShape&) const = default;
+  };
+  StepShape shape_;                       // of recording_, or of the eager step that goes before it
+  std::unique_ptr<Recording> recording_;  // null: the next step of shape_ is recorded
+  bool replayed_ = false, time_next_ = false;
+  int64_t recordings_ = 0;
+  std::unique_ptr<Timeline> timeline_;
+  int64_t timed_ = -1;  // which of the kept steps was timed
   int64_t exact_evaluations_ = 0;
   std::function<void()> after_backward_;
 };

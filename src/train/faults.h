@@ -28,6 +28,7 @@ StepFault ParseStepFault(const std::string& text);  // throws ConfigError for wh
 class StepFaults {
  public:
   explicit StepFaults(int64_t rank);  // of this process; reads the environment
+  bool armed() const { return mine_; }    // for some step
   void BeforeBatch(int64_t step) const;   // may throw DataError, stall or kill
   void AfterBackward(int64_t step, Engine& engine) const;
   void AfterStep(int64_t step, Engine& engine) const;

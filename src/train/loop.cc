@@ -15,6 +15,7 @@
 #include "src/config/supported.h"
 #include "src/metrics/metrics_file.h"
 #include "src/metrics/router_health.h"
+#include "src/metrics/step_parts.h"
 #include "src/metrics/step_record.h"
 #include "src/train/batches.h"
 #include "src/train/checkpointing.h"
@@ -56,6 +57,10 @@ class TrainingRun {
   void Confirm(const StepReport& report, const PendingStep& run);
   StepRecord MakeRecord(const StepReport& report, const PendingStep& run);
   std::vector<RouterHealth> Health(const StepReport& report);  // by MoE layer
+  bool TimesStep(int64_t step) const {
+    const int64_t every = config_.logging.timings_every_steps;
+    return every > 0 && step % every == 0;
+  }
   int64_t step_run() const { return state_.step + static_cast<int64_t>(pending_.size()); }
   void Validate();
   bool Save();  // false: it could not be written
@@ -115,7 +120,8 @@ void TrainingRun::Open() {
         engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(),
                         &runtime_.device(), planned_);
         engine_->Initialise(static_cast<uint64_t>(config_.run.seed));
-        engine_->set_after_backward([this] { faults_.AfterBackward(step_run() + 1, *engine_); });
+        if (faults_.armed())
+          engine_->set_after_backward([this] { faults_.AfterBackward(step_run() + 1, *engine_); });
       },
       "allocating memory");
 
@@ -153,6 +159,7 @@ void TrainingRun::Step() {
         engine_->Stage(train_->Read(sample, batch));
       },
       "reading the batch");
+  if (TimesStep(step_run() + 1)) engine_->TimeNextStep();
   engine_->Step(batch / (config_.train.micro_batch_size * runtime_.dp_size()),
                 batch * config_.train.sequence_length, replay_);
   pending_.push_back({batch, NowSeconds() - start});
@@ -208,6 +215,8 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
       },
       "writing metrics.jsonl");
   if (!announced_) LogInfo(ConsoleHeader());
+  if (!report.times.ops.empty())
+    LogInfo(StrFormat("%13s %s", at.c_str(), PartTimesLine(PartTimes(report.times)).c_str()));
   const double left = step_seconds_ * static_cast<double>(config_.train.steps - state_.step);
   if (!announced_ || state_.step % config_.logging.every_steps == 0 || record.verdict != "ok")
     LogInfo(ConsoleLine(record, config_.train.steps, steady ? left : NAN));
@@ -257,6 +266,7 @@ StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& 
         std::max(r.load_max_over_mean,
                  static_cast<double>(largest) * static_cast<double>(load.size()) / static_cast<double>(sum));
   }
+  if (!report.times.ops.empty()) r.parts = PartTimesJson(PartTimes(report.times));
   const std::vector<RouterHealth> health = Health(report);
   for (const RouterHealth& h : health) r.dropped += h.dropped;
   if (state_.step % config_.logging.every_steps == 0 && !health.empty()) r.router = RouterHealthJson(health);

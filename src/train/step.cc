@@ -5,8 +5,8 @@
 
 namespace yardmaster {
 
-void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
-  Context ctx{stream_, work_, types_};
+void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact) {
+  Context ctx = MakeContext();
   const double scale =
       1.0 /
       static_cast<double>(global_tokens);  // said once: loss gradients carry it, every reduction is a sum
@@ -46,9 +46,9 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
   optimizer_->Update(ctx, state_);  // skips itself on a bad verdict, as does the router bias
   optimizer_->GatherWeights(ctx);
   FinishStep(stream_, global_tokens, state_);
-  if (kept_load_.defined()) groups_.dp->AllReduceSum(stream_, model_->load_counts());
-  KeepReport();  // until the host looks
-  if (kept_load_.defined()) model_->UpdateRouterBias(ctx, state_);
+  if (report_load_.elements() > 0) groups_.dp->AllReduceSum(stream_, model_->load_counts());
+  CollectReport();
+  if (report_load_.elements() > 0) model_->UpdateRouterBias(ctx, state_);
 }
 
 }  // namespace yardmaster

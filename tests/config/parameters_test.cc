@@ -132,6 +132,19 @@ TEST_CASE("published models: total and active parameters of their configurations
   }
 }
 
+// The step whose time docs/performance.md compares: batch 2, sequence 4096.
+TEST_CASE("the proxy of DeepSeek-V3 for one GPU has 7.3589 B parameters and 176.8 TFLOP a step") {
+  const Config c = LoadConfig("configs/h200_deepseek_v3_proxy.yaml", {}).config;
+  CHECK(std::abs(static_cast<double>(CountParameters(c.model).total()) - 7.3589e9) < 0.5e5);
+  CHECK(c.train.sequence_length == 4096);
+  CHECK(c.train.micro_batch_size == 2);
+  CHECK(c.train.global_batch_size == Schedule::Constant(2));
+  const double tflop = CountFlopsPerToken(c.model, 4096).total() * 2 * 4096 * 1e-12;
+  CHECK(std::abs(tflop - 176.8) < 0.05);
+  CHECK(c.optimizer.moments == "bf16");
+  CHECK_FALSE(c.checkpoint.save_at_end);
+}
+
 TEST_CASE("the tiny configuration is tiny") {
   const Config c = LoadConfig("configs/tiny_deepseek_v3.yaml", {}).config;
   const ParameterCounts counts = CountParameters(c.model);

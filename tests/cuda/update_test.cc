@@ -9,6 +9,7 @@
 #include "src/ops/embedding.h"
 #include "src/ops/mtp_targets.h"
 #include "src/ops/permute.h"
+#include "src/ops/random_normal.h"
 #include "src/ops/router.h"
 #include "src/ops/step_control.h"
 #include "tests/cuda/gpu.h"
@@ -48,6 +49,22 @@ void CheckSame(double tolerance, F&& f) {
     } else {
       CHECK(RelativeL2(got[i], expected[i]) <= tolerance);
     }
+  }
+}
+
+TEST_CASE("gpu random normal: the bits of the cpu device") {
+  YM_NEEDS_GPU();
+  for (const DType type : {DType::kF32, DType::kF64}) {
+    CheckSame(0, [&](auto& f) {
+      const ShardSpec spec{{40, 300, 301}, {{3, 5, 7}, {33, 290, 77}}};
+      const Shape shape(spec.box.extent);
+      const Tensor y = f.Make(type, shape, {0}), copy = f.Make(DType::kBF16, shape, {0});
+      const Tensor row = f.Make(type, {100001}, {0});
+      RandomNormal(f.stream(),
+                   {.seed = 5, .number_stream = ~0ull, .scale = 0.006, .spec = spec, .y = y, .copy = copy});
+      RandomNormal(f.stream(), {.seed = 6, .spec = ShardSpec::Replicated({100001}), .y = row});
+      return std::vector<std::vector<double>>{Read(f, y), Read(f, copy), Read(f, row)};
+    });
   }
 }
 

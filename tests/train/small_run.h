@@ -89,10 +89,14 @@ inline std::vector<std::string> MetricsLines(const std::string& dir, const std::
 }
 
 // The fields that may not differ between equal runs: everything but times.
-inline std::string WithoutTimes(const std::string& line) {
-  const size_t begin = line.find(",\"ms\":"), end = line.find(",\"load_max_over_mean\"");
-  return begin == std::string::npos || end == std::string::npos ? line
-                                                                : line.substr(0, begin) + line.substr(end);
+inline std::string WithoutTimes(std::string line) {
+  const auto cut = [&](const char* from, const char* to) {
+    const size_t begin = line.find(from), end = line.find(to, begin == std::string::npos ? 0 : begin);
+    if (begin != std::string::npos && end != std::string::npos) line.erase(begin, end - begin);
+  };
+  cut(",\"ms\":", ",\"load_max_over_mean\"");
+  cut(",\"parts_ms\":", "}");
+  return line;
 }
 
 // All tensor bytes of a checkpoint of one rank.

@@ -166,6 +166,13 @@ void* CudaDevice::LibraryWorkspace(cudaStream_t stream) const {
   return nullptr;
 }
 
+size_t CudaDevice::used_bytes() const {
+  MakeCurrent();
+  size_t free = 0, total = 0;
+  YM_DEVICE_CHECK("used_bytes", cudaMemGetInfo(&free, &total));
+  return total - free;
+}
+
 size_t CudaDevice::library_bytes() const { return streams_.size() * kLibraryWorkspace; }
 
 std::unique_ptr<Device> MakeCudaDevice(const CudaOptions& options) { return std::make_unique<CudaDevice>(options); }

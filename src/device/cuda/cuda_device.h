@@ -45,6 +45,10 @@ class CudaDevice : public Device {
   void CopyFromHost(void* device, const void* host, size_t bytes) override;
   void Synchronize(void* stream_handle) override;
   size_t library_bytes() const override;
+  size_t used_bytes() const override;
+  bool records() const override { return true; }
+  std::unique_ptr<Recording> Record(const Stream& stream, const std::function<void()>& enqueue) override;
+  std::unique_ptr<Timeline> MakeTimeline() override;
 
   const CudaProperties& properties() const { return properties_; }
   int index() const { return options_.index; }

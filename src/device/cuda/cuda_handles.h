@@ -36,11 +36,15 @@ inline cudaError_t FreeDevice(void* p) { return cudaFree(p); }
 inline cudaError_t FreePinned(void* p) { return cudaFreeHost(p); }
 inline cudaError_t DestroyStream(cudaStream_t s) { return cudaStreamDestroy(s); }
 inline cudaError_t DestroyEvent(cudaEvent_t e) { return cudaEventDestroy(e); }
+inline cudaError_t DestroyGraph(cudaGraph_t g) { return cudaGraphDestroy(g); }
+inline cudaError_t DestroyGraphExec(cudaGraphExec_t g) { return cudaGraphExecDestroy(g); }
 }  // namespace internal
 
 using DeviceBuffer = CudaHandle<void*, internal::FreeDevice>;
 using PinnedBuffer = CudaHandle<void*, internal::FreePinned>;
 using CudaStreamHandle = CudaHandle<cudaStream_t, internal::DestroyStream>;
 using CudaEvent = CudaHandle<cudaEvent_t, internal::DestroyEvent>;
+using CudaGraph = CudaHandle<cudaGraph_t, internal::DestroyGraph>;
+using CudaGraphExec = CudaHandle<cudaGraphExec_t, internal::DestroyGraphExec>;
 
 }  // namespace yardmaster

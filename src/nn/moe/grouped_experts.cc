@@ -47,7 +47,7 @@ void GroupedExperts::Forward(Context& ctx, MicroBatch& /*mb*/, const Tensor& y, 
   GateUp(ctx, saved);
   SwigluForward(ctx.stream,
                 {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
-  GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, out);
+  GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, out, ctx.how.grouped_gemm);
   if (saved.padded_rows > 0)
     UnpadRows(ctx.stream, {.ragged = y, .offsets = saved.ragged_offsets, .padded = out});
 }
@@ -57,7 +57,7 @@ void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
     PadRows(ctx.stream, {.ragged = saved.ragged_x, .offsets = saved.ragged_offsets, .padded = saved.x});
     PadRows(ctx.stream, {.ragged = saved.ragged_w, .offsets = saved.ragged_offsets, .padded = saved.w});
   }
-  GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up);
+  GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up, ctx.how.grouped_gemm);
 }
 
 void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw,
@@ -72,7 +72,7 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
   const Tensor dx_out = padded ? ctx.work.Allocate("experts/padded dx", dx.dtype(), {rows, D}) : dx;
   const Tensor dw_out = padded ? ctx.work.Allocate("experts/padded dw", dw.dtype(), {rows}) : dw;
   if (padded) PadRows(ctx.stream, {.ragged = dy, .offsets = saved.ragged_offsets, .padded = saved.dy});
-  GroupedGemmBackwardInput(ctx.stream, saved.dy, w2_->value, saved.offsets, dact);
+  GroupedGemmBackwardInput(ctx.stream, saved.dy, w2_->value, saved.offsets, dact, ctx.how.grouped_gemm);
   SwigluBackward(ctx.stream, {.dact = dact,
                               .gate_up = saved.gate_up,
                               .w = saved.w,
@@ -80,16 +80,18 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
                               .dgate_up = saved.dgate_up,
                               .dw = dw_out,
                               .act = saved.act});
-  GroupedGemmBackwardInput(ctx.stream, saved.dgate_up, w1_->value, saved.offsets, dx_out);
+  GroupedGemmBackwardInput(ctx.stream, saved.dgate_up, w1_->value, saved.offsets, dx_out,
+                           ctx.how.grouped_gemm);
   if (!padded) return;
   UnpadRows(ctx.stream, {.ragged = dx, .offsets = saved.ragged_offsets, .padded = dx_out});
   UnpadRows(ctx.stream, {.ragged = dw, .offsets = saved.ragged_offsets, .padded = dw_out});
 }
 
 void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved) const {
-  GroupedGemmBackwardWeight(ctx.stream, saved.dy, saved.act, saved.offsets, w2_->TakeGradBeta(), w2_->grad);
+  GroupedGemmBackwardWeight(ctx.stream, saved.dy, saved.act, saved.offsets, w2_->TakeGradBeta(), w2_->grad,
+                            ctx.how.grouped_gemm);
   GroupedGemmBackwardWeight(ctx.stream, saved.dgate_up, saved.x, saved.offsets, w1_->TakeGradBeta(),
-                            w1_->grad);
+                            w1_->grad, ctx.how.grouped_gemm);
 }
 
 }  // namespace yardmaster

@@ -7,6 +7,8 @@
 #include "kernels/grouped_gemm/grouped_gemm.h"
 #include "kernels/grouped_gemm/grouped_gemm_sm100_cublaslt.h"
 #include "kernels/grouped_gemm_portable/grouped_gemm_portable.h"
+#include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/ops/cuda/blas_lt.h"
 #include "src/ops/cuda/kernel_types.h"
 
@@ -15,9 +17,15 @@ namespace yardmaster::cuda {
 GroupedGemmPath ChooseGroupedGemm(GroupedGemmMode mode, DType type, int sm, int64_t experts, int64_t n, int64_t k,
                                   bool beta_one_or_zero, bool lt_grouped) {
   if (mode == GroupedGemmMode::kLoop) return GroupedGemmPath::kLoop;
-  const bool special = mode == GroupedGemmMode::kAuto && type == DType::kBF16 && experts <= kGroupedGemmMaxExperts && n > 0 &&
-                       k > 0 && n % 8 == 0 && k % 8 == 0 && beta_one_or_zero;
+  const bool special = mode != GroupedGemmMode::kPortable && type == DType::kBF16 &&
+                       experts <= kGroupedGemmMaxExperts && n > 0 && k > 0 && n % 8 == 0 && k % 8 == 0 &&
+                       beta_one_or_zero;
   if (special && sm == 90) return GroupedGemmPath::kHopper;
+  if (mode == GroupedGemmMode::kHopper) {
+    throw ConfigError(StrCat("the grouped GEMM of sm_90 does not take ", DTypeName(type), ", ", experts,
+                             " experts of ", n, " x ", k, " on sm_", sm),
+                      "moe.gemm", "set it to auto");
+  }
   if (special && sm >= 100 && sm < 110 && lt_grouped) return GroupedGemmPath::kBlackwell;
   return GroupedGemmPath::kPortable;
 }

@@ -12,8 +12,9 @@ namespace yardmaster::cuda {
 
 enum class GroupedGemmPath : uint8_t { kHopper, kBlackwell, kPortable, kLoop };
 
-// The whole choice. `beta_one_or_zero`: the kernels of one architecture accumulate or overwrite, nothing else.
-// `lt_grouped`: whether the cuBLASLt that runs has grouped matmuls.
+// The whole choice. Throws ConfigError for kHopper where its kernels do not take the problem.
+// `beta_one_or_zero`: the kernels of one architecture accumulate or overwrite, nothing else. `lt_grouped`:
+// whether the cuBLASLt that runs has grouped matmuls.
 GroupedGemmPath ChooseGroupedGemm(GroupedGemmMode mode, DType type, int sm, int64_t experts, int64_t n, int64_t k,
                                   bool beta_one_or_zero, bool lt_grouped = false);
 
