@@ -1,5 +1,6 @@
 #include "kernels/common/block_reduce.cuh"
 #include "kernels/common/pack.cuh"
+#include "kernels/router/experts_of_warp.cuh"
 #include "kernels/router/router.h"
 
 namespace yardmaster {
@@ -7,8 +8,6 @@ namespace {
 
 constexpr int kWarps = 4, kThreads = 32 * kWarps;
 constexpr double kNormEpsilon = 1e-20;  // of DeepSeek-V3's gate
-
-__device__ __forceinline__ int Lane() { return static_cast<int>(threadIdx.x) % 32; }
 
 // The scores of a token from its logits, over the warp's registers.
 template <int kHeld, class A>
@@ -32,18 +31,6 @@ __device__ __forceinline__ void Score(const RouterShape& g, A (&score)[kHeld]) {
       return;
     }
   }
-}
-
-// (value, id) of the largest over the warp; the lower id on ties.
-template <class A>
-__device__ __forceinline__ int WarpLargest(A value, int id) {
-#pragma unroll
-  for (int offset = 16; offset > 0; offset >>= 1) {
-    const A other = __shfl_xor_sync(0xffffffffu, value, offset);
-    const int other_id = __shfl_xor_sync(0xffffffffu, id, offset);
-    if (other > value || (other == value && other_id < id)) value = other, id = other_id;
-  }
-  return id;
 }
 
 // The sum of the two largest choice scores of experts [begin, end), or the largest alone; every lane gets it.
@@ -98,23 +85,7 @@ __device__ __forceinline__ unsigned ChooseExperts(const RouterShape& g, A (&choi
     const int e = j * 32 + Lane();
     if (e < g.experts && (!limited || (groups >> (e / size) & 1) != 0)) open |= 1u << j;
   }
-  unsigned chosen = 0;
-  for (int k = 0; k < g.top_k; ++k) {
-    A best = -INFINITY;
-    int id = kHeld * 32 + Lane();  // beyond every expert
-#pragma unroll
-    for (int j = 0; j < kHeld; ++j) {
-      const int e = j * 32 + Lane();
-      if ((open >> j & 1) != 0 && (choice[j] > best || (choice[j] == best && e < id)))
-        best = choice[j], id = e;
-    }
-    id = WarpLargest(best, id);
-    if (id % 32 == Lane()) {
-      chosen |= 1u << (id / 32);
-      open &= ~(1u << (id / 32));
-    }
-  }
-  return chosen;
+  return ChooseLargest(choice, open, g.top_k);
 }
 
 // Bits of this lane's experts among those that token t takes by its number alone.
@@ -242,20 +213,6 @@ __global__ void __launch_bounds__(kThreads)
       row[e] = g.scoring == RouterScoring::kSoftmax ? s * (ds - along) : ds * s * (A{1} - s);
     }
   }
-}
-
-template <class F>
-cudaError_t DispatchFloating(KernelType type, F&& f) {
-  if (type == KernelType::kF32) return f.template operator()<float>();
-  if (type == KernelType::kF64) return f.template operator()<double>();
-  return cudaErrorInvalidValue;
-}
-
-// f.template operator()<kHeld>(): experts per lane.
-template <class F>
-cudaError_t DispatchHeld(int experts, F&& f) {
-  if (experts <= 256) return f.template operator()<8>();
-  return f.template operator()<kRouterMaxExperts / 32>();
 }
 
 // Blocks that each take several tokens, so that loads are added to counts rarely.

@@ -1,7 +1,11 @@
 #include "src/ops/router_balance.h"
 
 #include "src/ops/cpu/router_balance_cpu.h"
+#include "src/ops/cuda/workspaces.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/router_balance_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -22,11 +26,22 @@ void Check(const OpArgs& check, const RouterSpec& spec, const RouterBalanceArgs&
 
 }  // namespace
 
-void RouterBalanceForward(const Stream& stream, const RouterSpec& spec, const RouterBalanceArgs& g) {
+void RouterBalanceForward(const Stream& stream, const RouterSpec& spec, const RouterBalanceArgs& g,
+                          Arena& work) {
   const OpArgs check(stream, "RouterBalanceForward");
   Check(check, spec, g);
+  ArenaScope scope(work);
+  Tensor mass, squares;
+  if (stream.target() == DeviceKind::kCuda) {
+    const int64_t B = g.load.dim(0), chunks = B * cuda::BalanceChunks(g.scores.dim(0) / B);
+    mass = work.Allocate("score sums of chunks", DType::kF64, {chunks, spec.num_experts});
+    squares = work.Allocate("z sums of chunks", DType::kF64, {chunks});
+  }
   if (stream.dry() || g.scores.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBalanceForward(stream, spec, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::RouterBalanceForward(stream, spec, g, mass, squares);
+#endif
   check.NoImplementation();
 }
 
@@ -40,6 +55,9 @@ void RouterBalanceBackward(const Stream& stream, const RouterSpec& spec, const R
            "router balance: the global-batch loss needs the previous load");
   if (stream.dry() || g.scores.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterBalanceBackward(stream, spec, weights, g, dlogits);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::RouterBalanceBackward(stream, spec, weights, g, dlogits);
+#endif
   check.NoImplementation();
 }
 

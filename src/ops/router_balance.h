@@ -3,13 +3,14 @@
 // Losses that balance a router (docs/balancing.md compares them with other trainers'). With s the scores of
 // ops/router.h and n_te = s_te / sum_j s_tj the normalised ones, m_te = 1 where e is among the K largest raw
 // scores of t (no bias, no groups; ties: the lower id):
-//   sequence   = mean over sequences b of E/(K S^2) sum_e (sum_t n_te)(sum_t m_te)     DeepSeek-V3 report,
-//   eq. 17-20 micro      = E/(K T^2) sum_e (sum_t n_te)(sum_t m_te) over the micro-batch global     = 1/T
-//   sum_te n_te f_e,  f_e = E * previous_e / sum previous: the load of the previous global batch z          =
-//   1/T sum_t logsumexp(logits_t)^2                                       ST-MoE, arXiv 2202.08906
+//   sequence  mean over sequences b of E/(K S^2) sum_e (sum_t n_te)(sum_t m_te)     DeepSeek-V3 report, eq. 17-20
+//   micro     E/(K T^2) sum_e (sum_t n_te)(sum_t m_te) over the micro-batch
+//   global    1/T sum_te n_te f_e,  f_e = E * previous_e / sum previous: the load of the previous global batch
+//   z         1/T sum_t logsumexp(logits_t)^2                                       ST-MoE, arXiv 2202.08906
 // All are 1 (z apart) at perfect balance. Counts have no gradient.
 #pragma once
 
+#include "src/device/arena.h"
 #include "src/ops/router.h"
 
 namespace yardmaster {
@@ -29,7 +30,7 @@ struct RouterBalanceArgs {
   Tensor sums = {};  // F64 [4]: += share * {sequence, micro, global, z}, those of weight 0 too (z needs
                      // logits); or undefined
 };
-void RouterBalanceForward(const Stream& stream, const RouterSpec& spec, const RouterBalanceArgs& args);
+void RouterBalanceForward(const Stream& stream, const RouterSpec& spec, const RouterBalanceArgs& args, Arena& work);
 
 // dlogits_TE += share * gradient of the weighted sum. Through the normalisation and the score:  g_te = sum
 // over the losses of d/dn_te;  softmax: dlogit_e = n_e (g_e - sum_j n_j g_j);  sigmoid: dlogit_e = (g_e -

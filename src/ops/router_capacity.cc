@@ -4,7 +4,11 @@
 #include <cmath>
 
 #include "src/ops/cpu/router_capacity_cpu.h"
+#include "src/ops/cuda/workspaces.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/router_capacity_cuda.h"
+#endif
 
 namespace yardmaster {
 
@@ -28,8 +32,14 @@ void RouterCapacity(const Stream& stream, const RouterCapacityArgs& g, Arena& wo
   ArenaScope scope(work);
   const Tensor pairs = work.Allocate("pairs by expert", DType::kI64, {shape.elements()});
   const Tensor begins = work.Allocate("first pair of each expert", DType::kI64, {g.num_experts + 1});
+  Tensor prefix;
+  if (stream.target() == DeviceKind::kCuda)
+    prefix = work.Allocate("pairs of chunks", DType::kI64, {g.num_experts, cuda::SortChunks(shape.elements())});
   if (stream.dry() || shape.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::RouterCapacity(stream, g, pairs, begins);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::RouterCapacity(stream, g, pairs, begins, prefix);
+#endif
   check.NoImplementation();
 }
 

@@ -1,11 +1,41 @@
 #include "tests/cuda/gpu.h"
 
+#include <cstdlib>
 #include <cstring>
+
+#if YM_HAVE_CUDA
+#include "src/device/cuda/cuda_device.h"
+#endif
 
 namespace yardmaster::testing {
 
+#if YM_HAVE_CUDA
+namespace {
+
+// Memory as cudaMalloc gives it: compute-sanitizer's initcheck then sees what a kernel reads and nothing wrote, in
+// scratch above all. The product's device hands out zeros.
+class RawCudaDevice : public CudaDevice {
+ public:
+  RawCudaDevice() : CudaDevice(CudaOptions{}) {}
+  void* Allocate(size_t bytes) override {
+    void* pointer = nullptr;
+    Check(cudaMalloc(&pointer, bytes > 0 ? bytes : 1), "Allocate", "cudaMalloc");
+    return pointer;
+  }
+};
+
+}  // namespace
+#endif
+
+std::unique_ptr<Device> MakeTestGpu() {
+#if YM_HAVE_CUDA
+  if (std::getenv("YM_TEST_RAW_MEMORY") != nullptr) return std::make_unique<RawCudaDevice>();
+#endif
+  return MakeCudaDevice({});
+}
+
 Gpu::Gpu(size_t tensor_bytes, size_t work_bytes)
-    : device_(MakeCudaDevice({})), stream_(device_.get()), work_("work", device_.get()), tensors_("tensors", device_.get()) {
+    : device_(MakeTestGpu()), stream_(device_.get()), work_("work", device_.get()), tensors_("tensors", device_.get()) {
   work_.Commit(work_bytes);
   tensors_.Commit(tensor_bytes);
 }
@@ -43,7 +73,7 @@ std::string Gpu::Bytes(const Tensor& t) {
 std::unique_ptr<Device> GpuDeviceOrNull(std::string* reason) {
   const CudaStatus status = CudaAvailability();
   *reason = "needs a GPU: " + status.reason;
-  return status.usable > 0 ? MakeCudaDevice({}) : nullptr;
+  return status.usable > 0 ? MakeTestGpu() : nullptr;
 }
 
 namespace {

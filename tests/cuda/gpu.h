@@ -14,6 +14,9 @@
 
 namespace yardmaster::testing {
 
+// The cuda device, or with YM_TEST_RAW_MEMORY in the environment one whose memory is not cleared (for initcheck).
+std::unique_ptr<Device> MakeTestGpu();
+
 class Gpu {
  public:
   explicit Gpu(size_t tensor_bytes = size_t{4} << 30, size_t work_bytes = size_t{5} << 29);

@@ -88,7 +88,7 @@ void CheckBalance(RouterSpec spec, int64_t B, int64_t S, const RouterBalanceWeig
     RouterBalanceArgs a = args(r);
     a.sums = r.Scratch(DType::kF64, {4}, {});
     Fill(r.stream(), 0, a.sums);
-    RouterBalanceForward(r.stream(), spec, a);
+    RouterBalanceForward(r.stream(), spec, a, r.work());
     const std::vector<double> l = r.Values(a.sums);
     r.Set(r["losses"], l);
     r.Set(r["total"], {w.sequence * l[0] + w.micro_batch * l[1] + w.global_batch * l[2] + w.z * l[3]});
@@ -146,7 +146,8 @@ TEST_CASE("router balance: one for a balanced load") {
   RouterBalanceForward(cpu.stream(), {.num_experts = E, .top_k = 1},
                        {.scores = cpu.Make(DType::kF64, {n_T, E}, scores),
                         .load = cpu.Make(DType::kI64, {2, E}),
-                        .sums = sums});
+                        .sums = sums},
+                       cpu.work());
   const std::vector<double> s = ValuesOf(sums);
   for (size_t i = 0; i < 3; ++i) CHECK(s[i] == Approx(1).epsilon(1e-12));
   CHECK(s[3] == 0);  // no logits, no z
@@ -169,7 +170,7 @@ void CheckGolden(const std::string& name, RouterSpec spec) {
                          .scores = scores,
                          .load = cpu.Make(DType::kI64, {4, E}),
                          .sums = cpu.Make(DType::kF64, {4})};
-  RouterBalanceForward(cpu.stream(), spec, args);
+  RouterBalanceForward(cpu.stream(), spec, args, cpu.work());
   const std::vector<double> sums = ValuesOf(args.sums);
   const std::tuple<const char*, size_t, RouterBalanceWeights> losses[] = {
       {"aux.sequence", 0, {.sequence = 1}}, {"aux.micro", 1, {.micro_batch = 1}}, {"z_loss", 3, {.z = 1}}};

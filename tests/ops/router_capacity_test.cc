@@ -1,7 +1,9 @@
 #include "src/ops/router_capacity.h"
 
+#include <algorithm>
 #include <cmath>
 
+#include "src/ops/elementwise.h"
 #include "src/ops/pad_rows.h"
 #include "src/ops/permute.h"
 #include "src/ops/router.h"
@@ -118,6 +120,68 @@ void CheckPadded(const PaddedExperts& ours, const std::vector<double>& chosen, c
   CHECK(our_map == their_map);
   CHECK(our_padding == their_padding);
   CHECK(RelativeL2(our_probs, probs) < 1e-6);
+// Plainly: how many pairs of the same expert come before this one decides.
+void CheckCapacity(int64_t E, int64_t K, int64_t C, DropPolicy policy, const std::vector<double>& idx,
+                   const std::vector<double>& w) {
+  const Shape shape{static_cast<int64_t>(idx.size()) / K, K};
+  OpDeclaration op;
+  op.name = "router capacity";
+  op.inputs = {{"idx", shape, idx, false, DType::kI32}, {"w", shape, w, false}};
+  op.outputs = {{"kept_idx", shape, false, DType::kI32}, {"dropped", {1}, false}};
+  op.forward = [=](const OpRun& r) {
+    const Tensor dropped = r.Scratch(DType::kF64, {1}, {10});
+    RouterCapacity(r.stream(),
+                   {.idx = r["idx"],
+                    .w = r["w"],
+                    .num_experts = E,
+                    .capacity = C,
+                    .policy = policy,
+                    .kept_idx = r["kept_idx"],
+                    .dropped = dropped},
+                   r.work());
+    r.Set(r["dropped"], r.Values(dropped));
+  };
+  op.reference = [=](const OpValues& in, OpValues& out) {
+    const std::vector<double>& v = in.at("w");
+    double dropped = 10;
+    for (size_t p = 0; p < idx.size(); ++p) {
+      int64_t before = 0;
+      for (size_t q = 0; q < idx.size(); ++q) {
+        if (q == p || idx[q] != idx[p]) continue;
+        const bool nan_p = std::isnan(v[p]), nan_q = std::isnan(v[q]);
+        const bool equal = (nan_p && nan_q) || v[p] == v[q];
+        const bool larger = nan_p ? !nan_q : !nan_q && v[q] > v[p];
+        before += policy == DropPolicy::kPosition || equal ? q < p : larger;
+      }
+      out["kept_idx"].push_back(before < C ? idx[p] : -1);
+      dropped += before < C ? 0 : 1;
+    }
+    out["dropped"] = {dropped};
+  };
+  CheckOp(op);
+}
+
+TEST_CASE("router capacity: random loads, ties, NaN, both signs, one expert with everything") {
+  const int64_t n_T = 900, E = 16, K = 4;
+  std::vector<double> idx, one;
+  for (int64_t t = 0; t < n_T; ++t) {
+    const int64_t first = t * t % 97 % 13, step = t % 4 == 0 ? 2 : 1;  // ascending; the lower experts more often
+    for (int64_t k = 0; k < K; ++k) idx.push_back(static_cast<double>((first % 10) + k * step));
+    one.push_back(5);
+  }
+  const std::vector<double> fine = RandomValues("w", n_T * K, -1, 1);
+  std::vector<double> coarse = fine, broken = fine;
+  for (double& x : coarse) x = std::round(4 * x) / 4;  // -0 among them
+  for (size_t i = 0; i < broken.size(); i += 3) broken[i] = std::nan("");
+  for (const DropPolicy policy : {DropPolicy::kProbs, DropPolicy::kPosition}) {
+    for (const int64_t C : {int64_t{0}, int64_t{1}, int64_t{128}, int64_t{225}, n_T}) {
+      INFO("capacity " << C << (policy == DropPolicy::kProbs ? ", probs" : ", position"));
+      CheckCapacity(E, K, C, policy, idx, fine);
+      CheckCapacity(E, K, C, policy, idx, coarse);
+      CheckCapacity(E, K, C, policy, idx, broken);
+      CheckCapacity(E, 1, C, policy, one, RandomValues("one", n_T, -1, 1));
+    }
+  }
 }
 
 void CheckGolden(const std::string& name, RouterSpec spec) {

@@ -73,7 +73,7 @@ void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor
   if (balance) {
     RouterBalanceArgs args = BalanceArgs(mb, saved);
     if (sums.defined()) args.sums = sums.Slice(kSequenceBalance, kRouterZ + 1);
-    RouterBalanceForward(ctx.stream, spec_, args);
+    RouterBalanceForward(ctx.stream, spec_, args, ctx.work);
   }
   if (capacity > 0) {
     RouterCapacity(ctx.stream,

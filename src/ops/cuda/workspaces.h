@@ -24,6 +24,10 @@ struct EmbeddingDigits {
   int passes = 1, bits = 1;
 };
 
+// Tokens of a block of the router's balance losses, and such chunks of a sequence.
+inline constexpr int64_t kBalanceChunk = 64;
+inline int64_t BalanceChunks(int64_t tokens) { return (tokens + kBalanceChunk - 1) / kBalanceChunk; }
+
 // Thread blocks that each sum a share of RMSNorm's weight gradient: two for every multiprocessor of an H200.
 inline int64_t RmsNormPartials(int64_t tokens) { return std::min<int64_t>(tokens, 264); }
 
