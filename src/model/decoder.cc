@@ -94,6 +94,8 @@ void Decoder::RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& a
     if (taps && taps->routing && blocks_[layer]->moe()) {
       taps->routing(static_cast<int64_t>(layer), saved.moe.router.idx, saved.moe.router.w);
     }
+    if (taps && taps->scores && blocks_[layer]->moe())
+      taps->scores(static_cast<int64_t>(layer), saved.moe.router.scores);
     if (!mb.training) mb.saved->Release(saved.mark);
   }
   const bool mtp = mb.training && !mtp_.empty();
@@ -114,6 +116,8 @@ void Decoder::MtpForward(Context& ctx, MicroBatch& mb, const Tensor& h, const St
     below = post_norm() ? saved.n : saved.block.h_out;
     if (taps && taps->routing && mtp_[d]->block().moe())
       taps->routing(mtp_[d]->layer(), saved.block.moe.router.idx, saved.block.moe.router.w);
+    if (taps && taps->scores && mtp_[d]->block().moe())
+      taps->scores(mtp_[d]->layer(), saved.block.moe.router.scores);
   }
 }
 

@@ -37,6 +37,7 @@ struct ForwardTaps {
   std::function<void(int64_t layer, const Tensor& idx_TK, const Tensor& w_TK)> routing;
   Tensor logits = {};  // [T, V] to be written
   std::vector<Tensor> mtp_logits = {};  // by depth: [T, V] to be written (training); empty: none
+  std::function<void(int64_t layer, const Tensor& scores_TE)> scores = {};  // the router's, before its bias
 };
 
 class Model {

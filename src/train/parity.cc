@@ -1,8 +1,9 @@
 #include "src/train/parity.h"
 
-#include <filesystem>
 #include <deque>
+#include <filesystem>
 #include <limits>
+#include <map>
 #include <optional>
 
 #include "src/base/log.h"
@@ -13,6 +14,7 @@
 #include "src/ops/adamw.h"
 #include "src/ops/step_control.h"
 #include "src/train/parity_report.h"
+#include "src/train/routing_flips.h"
 
 namespace yardmaster {
 namespace {
@@ -32,7 +34,12 @@ std::unique_ptr<Device> MakeDevice(const ParityOptions& options) {
 }
 
 ParityTolerances TolerancesOf(const ParityOptions& options) {
-  if (options.precision == "bf16") return ParityTolerances::Bf16();
+  if (options.precision == "bf16") {
+    ParityTolerances t = ParityTolerances::Bf16();
+    // A flipped choice moves all of a token's gradient from one expert to another: flips are judged instead.
+    if (options.route_from.empty()) t.gradients = t.all_gradients = -1;
+    return t;
+  }
   return options.device == "cuda" ? ParityTolerances::OtherDevice() : ParityTolerances();
 }
 
@@ -224,6 +231,61 @@ void AddAux(const StandaloneModel& run, const ModelConfig& config, double coeffi
   });
 }
 
+// The scores that each MoE layer chose by, with its bias, by the name of its routing.
+class ChoiceScores {
+ public:
+  ChoiceScores(const Registry& registry, Device& device) : registry_(registry), device_(device) {}
+
+  void Add(int64_t layer, const std::string& routing, const Tensor& scores) {
+    std::vector<double>& choice = by_routing_[routing] = Values(scores);
+    for (const auto& b : registry_.buffers()) {
+      if (b->name.find(StrCat("layers.", layer, ".")) == std::string::npos ||
+          !b->name.ends_with(".e_score_correction_bias"))
+        continue;
+      const std::vector<double> bias = Values(b->value);
+      for (size_t i = 0; i < choice.size(); ++i) choice[i] += bias[i % bias.size()];
+    }
+  }
+
+  // A row for each layer whose routing is not the reference's.
+  std::vector<ParityRow> Rows(const ModelConfig& config, const std::vector<NamedTensor>& ours,
+                              const SafetensorsFile& expected, double tolerance) const {
+    std::vector<ParityRow> rows;
+    int64_t tokens = 0;
+    for (const NamedTensor& t : ours) {
+      const auto choice = by_routing_.find(t.name);
+      if (choice == by_routing_.end() || !expected.Has(t.name)) continue;
+      const std::vector<int32_t> theirs = Ints(expected, t.name, t.tensor.shape());
+      const int32_t* p = t.tensor.as<int32_t>();
+      const RoutingFlips flips = FindFlips(config, choice->second, {p, p + t.tensor.elements()}, theirs);
+      tokens += t.tensor.dim(0);
+      if (flips.tokens == 0) continue;
+      rows.push_back({StrCat(t.name, " margin"), flips.largest_margin, tolerance,
+                      StrCat("largest of ", flips.tokens, " flips in ", t.tensor.dim(0), " tokens, at token ",
+                             flips.token),
+                      !(flips.largest_margin <= tolerance)});
+    }
+    if (rows.empty() && tokens > 0)
+      rows.push_back({"routing margin", 0, tolerance, StrCat("no flips in ", tokens, " choices of a token"), false});
+    return rows;
+  }
+
+ private:
+  std::vector<double> Values(const Tensor& x) const {
+    HostTensor host(x.dtype(), x.shape());
+    device_.CopyToHost(host.view().data(), x.data(), static_cast<size_t>(x.bytes()));
+    std::vector<double> out(static_cast<size_t>(x.elements()));
+    DispatchFloat(x.dtype(), [&]<class F>() {
+      for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<double>(host.as<F>()[i]);
+    });
+    return out;
+  }
+
+  Registry registry_;
+  Device& device_;
+  std::map<std::string, std::vector<double>> by_routing_;
+};
+
 }  // namespace
 
 int RunParity(const ParityOptions& options) {
@@ -285,6 +347,11 @@ int RunParity(const ParityOptions& options) {
       results.AddFromDevice(StrCat("routing_weight.", layer, suffix), w, w.shape(), *device);
     }
   };
+  ChoiceScores choice(run.registry(), *device);
+  taps.scores = [&](int64_t layer, const Tensor& scores) {
+    const bool pre_norm = layer >= config.num_hidden_layers && config.mtp_input == "pre_norm";
+    choice.Add(layer, StrCat("routing.", layer, pre_norm ? ".pre_norm" : ""), scores);
+  };
   taps.mtp_logits = run.mtp_logits();
   run.Forward(&taps);
   run.Backward();
@@ -327,9 +394,11 @@ int RunParity(const ParityOptions& options) {
       JoinPath(options.hf_dir, pre_norm ? "grads_pre_norm.safetensors" : "grads.safetensors");
   std::optional<SafetensorsFile> grads;
   if (PathExists(grads_path)) grads.emplace(grads_path, ExitCode::kData);
-  const std::vector<ParityRow> rows =
+  std::vector<ParityRow> rows =
       CompareParity(results.list(), expected, grads ? &*grads : nullptr, TolerancesOf(options),
                     [&](const std::string& name) { return OfAnotherRun(name, config); });
+  for (ParityRow& row : choice.Rows(config, results.list(), expected, TolerancesOf(options).flip_margin))
+    rows.push_back(std::move(row));
   LogInfo(ParityTable(rows));
   LogInfo(StrCat("written: ", options.out));
   for (const ParityRow& row : rows) {

@@ -26,6 +26,7 @@ struct ParityTolerances {
   double gradient_floor = 1e-4;
   double all_gradients = -1;  // L2 of all differences over L2 of all gradients; below 0: shown only
   double routing = 0;         // different choices; below 0: shown only
+  double flip_margin = 0;     // by how much scores speak for another choice than the reference's (routing_flips.h)
 
   // float32 on a GPU: still other orders, and its own exp.
   static ParityTolerances OtherDevice() {
@@ -35,7 +36,7 @@ struct ParityTolerances {
   // between experts of nearly equal scores: --route-from keeps them.
   static ParityTolerances Bf16() {
     return {.logits = -1, .hidden = -1, .routing_weights = -1, .loss = 1e-2, .gradients = 1e-1,
-            .adamw_loss = 5e-2, .all_gradients = 3e-2, .routing = -1};
+            .adamw_loss = 5e-2, .all_gradients = 3e-2, .routing = -1, .flip_margin = 2e-2};
   }
 };
 
