@@ -28,6 +28,7 @@
 #include "tools/bazel/version_info.h"
 #include "tools/commands/bench_dispatch.h"
 #include "tools/commands/bench_grouped_gemm.h"
+#include "tools/commands/bench_op.h"
 #include "tools/commands/bench_moe_layer.h"
 #include "tools/commands/bench_step.h"
 
@@ -205,7 +206,7 @@ int RunCommandLine(int argc, char** argv) {
       ->capture_default_str();
   gemm->add_option("--ops", gemm_options.ops, "which; all by default")->delimiter(',')->check(CLI::IsMember(BenchGroupedGemmOps()));
   gemm->add_option("--pairs", gemm_options.pairs, "runs of each, in turn; at least 7")->capture_default_str();
-  gemm->add_option("--heat-seconds", gemm_options.heat_seconds, "load before measuring, so that the clock is that of a long run")
+  gemm->add_option("--heat-seconds", gemm_options.heat_seconds, "load before each measurement, so that the clock is that of a long run")
       ->capture_default_str();
   gemm->add_flag("--loop", gemm_options.loop, "beside a loop of dense GEMMs with counts on the host, too");
   gemm->add_flag("--json", gemm_options.json, "one JSON object instead of a table");
@@ -251,6 +252,28 @@ int RunCommandLine(int argc, char** argv) {
       return RunBenchStep(step_options);
     };
   });
+
+  BenchOpOptions op_options;
+  uint64_t op_seed = 0;
+  for (const auto& [name, summary] : BenchOpNames()) {
+    if (name == gemm->get_name()) continue;  // `bench all` has a line for it, too
+    CLI::App* op = bench->add_subcommand(name, summary);
+    op->add_option("--tokens", op_options.tokens, "of the timed sizes, those of DeepSeek-V3")->capture_default_str();
+    op->add_option("--precision", op_options.precision, "bf16 or fp32")->capture_default_str();
+    CLI::Option* seed =
+        op->add_option("--seed", op_seed, "of the random sizes and inputs that are checked; another in every run by default");
+    op->add_option("--rounds", op_options.rounds, "random sizes checked")->capture_default_str();
+    op->add_option("--repeats", op_options.repeats, "timed runs of each call; at least 3")->capture_default_str();
+    op->add_option("--heat-seconds", op_options.heat_seconds, "load before products are measured, so that the clock is that of a long run")
+        ->capture_default_str();
+    op->add_flag("--check-only", op_options.check_only, "compare with the cpu device in double, without the clock");
+    op->add_flag("--json", op_options.json, "one JSON object instead of a table");
+    op->callback([&, name = name, seed] {
+      op_options.op = name;
+      if (seed->count() > 0) op_options.seed = op_seed;
+      command = [&] { return RunBenchOp(op_options); };
+    });
+  }
 
   CLI::App* reference = app.add_subcommand("config-reference", "print docs/config_reference.md");
   reference->callback([&] {

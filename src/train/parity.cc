@@ -178,7 +178,10 @@ struct ForcedRouting {
         if (!c.IsMoeLayer(layer)) continue;
         Tensor& to = by_layer[static_cast<size_t>(layer)] = memory.Allocate("idx", DType::kI32, shape);
         if (!commit) continue;
-        const std::string name = StrCat("routing.", layer);
+        // A module of multi-token prediction routes otherwise with another input.
+        const bool pre_norm = layer >= c.num_hidden_layers && c.mtp_input == "pre_norm";
+        std::string name = StrCat("routing.", layer, pre_norm ? ".pre_norm" : "");
+        if (!file.Has(name)) name = StrCat("routing.", layer);
         const std::vector<int32_t> idx = Ints(file, name, shape);
         CheckRange(idx, 0, c.n_routed_experts, name, path);
         for (size_t i = 1; i < idx.size(); ++i) {
@@ -247,26 +250,30 @@ class ChoiceScores {
     }
   }
 
-  // A row for each layer whose routing is not the reference's.
+  // A row for each layer in which tokens chose otherwise than the reference, or with `forced` would have.
   std::vector<ParityRow> Rows(const ModelConfig& config, const std::vector<NamedTensor>& ours,
-                              const SafetensorsFile& expected, double tolerance) const {
+                              const SafetensorsFile& expected, bool forced, double tolerance) const {
     std::vector<ParityRow> rows;
-    int64_t tokens = 0;
-    for (const NamedTensor& t : ours) {
+    std::vector<bool> flipped;
+    int64_t choices = 0;
+    for (const NamedTensor& t : ours) {  // layer by layer
       const auto choice = by_routing_.find(t.name);
       if (choice == by_routing_.end() || !expected.Has(t.name)) continue;
       const std::vector<int32_t> theirs = Ints(expected, t.name, t.tensor.shape());
       const int32_t* p = t.tensor.as<int32_t>();
-      const RoutingFlips flips = FindFlips(config, choice->second, {p, p + t.tensor.elements()}, theirs);
-      tokens += t.tensor.dim(0);
+      const RoutingFlips flips =
+          FindFlips(config, choice->second, {p, p + t.tensor.elements()}, theirs, forced, &flipped);
+      choices += t.tensor.dim(0);
       if (flips.tokens == 0) continue;
-      rows.push_back({StrCat(t.name, " margin"), flips.largest_margin, tolerance,
-                      StrCat("largest of ", flips.tokens, " flips in ", t.tensor.dim(0), " tokens, at token ",
-                             flips.token),
+      std::string note = StrCat(flips.tokens, forced ? " tokens of " : " flips in ", t.tensor.dim(0),
+                                forced ? " would choose otherwise" : " tokens");
+      if (flips.later > 0) note += StrCat(", ", flips.later, " of them after a flip of theirs, not judged");
+      if (flips.token >= 0) note += StrCat("; largest margin at token ", flips.token);
+      rows.push_back({StrCat(t.name, " margin"), flips.largest_margin, tolerance, note,
                       !(flips.largest_margin <= tolerance)});
     }
-    if (rows.empty() && tokens > 0)
-      rows.push_back({"routing margin", 0, tolerance, StrCat("no flips in ", tokens, " choices of a token"), false});
+    if (rows.empty() && choices > 0)
+      rows.push_back({"routing margin", 0, tolerance, StrCat("no flips in ", choices, " choices of a token"), false});
     return rows;
   }
 
@@ -397,7 +404,8 @@ int RunParity(const ParityOptions& options) {
   std::vector<ParityRow> rows =
       CompareParity(results.list(), expected, grads ? &*grads : nullptr, TolerancesOf(options),
                     [&](const std::string& name) { return OfAnotherRun(name, config); });
-  for (ParityRow& row : choice.Rows(config, results.list(), expected, TolerancesOf(options).flip_margin))
+  for (ParityRow& row : choice.Rows(config, results.list(), expected, forced.has_value(),
+                                    TolerancesOf(options).flip_margin))
     rows.push_back(std::move(row));
   LogInfo(ParityTable(rows));
   LogInfo(StrCat("written: ", options.out));

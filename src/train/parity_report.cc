@@ -204,7 +204,7 @@ class Comparison {
       rows.push_back({"grad." + name, floor > 0 ? difference : Norm(a), tolerance,
                       norm < floor ? StrFormat("norm %.3g, below the floor %.3g", norm, floor)
                                    : StrFormat("norm %.3g", norm),
-                      tolerance >= 0 && !(difference <= tolerance)});
+                      std::isnan(difference) || (tolerance >= 0 && !(difference <= tolerance))});
     }
     for (const auto& [name, tensor] : ours_) {
       if (StartsWith(name, "grad.") && !grads_->Has(name.substr(5))) {

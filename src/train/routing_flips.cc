@@ -11,6 +11,7 @@
 namespace yardmaster {
 namespace {
 
+constexpr double kNoise = 1e-6;  // of scores in F32 and their sums with the bias
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 std::vector<double> GroupScores(const ModelConfig& c, const std::vector<double>& choice) {
@@ -73,24 +74,32 @@ double ChoiceMargin(const ModelConfig& c, const std::vector<double>& choice,
 }
 
 RoutingFlips FindFlips(const ModelConfig& c, const std::vector<double>& choice,
-                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference) {
+                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference, bool forced,
+                       std::vector<bool>* flipped) {
   const auto E = static_cast<size_t>(c.n_routed_experts), K = static_cast<size_t>(c.num_experts_per_tok);
   YM_CHECK_EQ(ours.size(), reference.size());
   YM_CHECK_EQ(choice.size() / E, ours.size() / K);
+  flipped->resize(ours.size() / K, false);
   RoutingFlips flips;
-  for (size_t t = 0; t < ours.size() / K; ++t) {
+  for (size_t t = 0; t < flipped->size(); ++t) {
     const auto row = [&](const std::vector<int32_t>& idx) {
       std::vector<int64_t> experts(idx.begin() + static_cast<std::ptrdiff_t>(t * K),
                                    idx.begin() + static_cast<std::ptrdiff_t>((t + 1) * K));
       std::sort(experts.begin(), experts.end());
       return experts;
     };
-    if (row(ours) == row(reference)) continue;
-    ++flips.tokens;
     const auto first = choice.begin() + static_cast<std::ptrdiff_t>(t * E);
     const std::vector<double> of_token(first, first + static_cast<std::ptrdiff_t>(E));
-    const double margin =
-        std::max(ChoiceMargin(c, of_token, row(reference)), ChoiceMargin(c, of_token, row(ours)));
+    const double of_reference = ChoiceMargin(c, of_token, row(reference));
+    if (forced ? of_reference <= kNoise : row(ours) == row(reference)) continue;
+    ++flips.tokens;
+    if ((*flipped)[t]) {
+      ++flips.later;
+      continue;
+    }
+    // Forced experts do not change a later layer's input.
+    if (!forced) (*flipped)[t] = true;
+    const double margin = forced ? of_reference : std::max(of_reference, ChoiceMargin(c, of_token, row(ours)));
     if (flips.token >= 0 && margin <= flips.largest_margin) continue;
     flips.largest_margin = margin;
     flips.token = static_cast<int64_t>(t);

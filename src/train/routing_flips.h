@@ -13,10 +13,10 @@
 namespace yardmaster {
 
 struct RoutingFlips {
-  int64_t tokens = 0;  // with other experts than the reference's
-  double largest_margin =
-      0;               // over these, of the reference's choice and of this run's own, which should have none
-  int64_t token = -1;  // that has it
+  int64_t tokens = 0;         // with other experts than the reference's
+  int64_t later = 0;          // of these, with a flip in an earlier layer: their scores are those of another input
+  double largest_margin = 0;  // over the others
+  int64_t token = -1;         // that has it; -1: none
 };
 
 // How far a token's scores are from choosing `experts` (K of them, in any order): the most by which a group,
@@ -27,8 +27,12 @@ struct RoutingFlips {
 double ChoiceMargin(const ModelConfig& config, const std::vector<double>& choice_E,
                     const std::vector<int64_t>& experts);
 
-// Over the tokens of a layer; rows of `choice` [T, E], `ours` and `reference` [T, K].
+// Over the tokens of a layer; rows of `choice` [T, E], `ours` and `reference` [T, K]. The margin of a flip is that
+// of the reference's choice, or of ours, which should have none. With `forced`, the experts were the
+// reference's, and a flip is what the scores alone would have chosen otherwise. `flipped` [T] says which tokens
+// flipped in an earlier layer; those of this one are added.
 RoutingFlips FindFlips(const ModelConfig& config, const std::vector<double>& choice,
-                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference);
+                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference, bool forced,
+                       std::vector<bool>* flipped);
 
 }  // namespace yardmaster

@@ -46,18 +46,50 @@ TEST_CASE("routing flips: a group that had to give way counts by the groups' sco
 TEST_CASE("routing flips: tokens with other experts, and the largest margin among them") {
   const ModelConfig c = Config(3, 1, 1, 1);
   const std::vector<double> choice = {0.5, 0.4, 0.1, 0.2, 0.9, 0.1, 0.3, 0.31, 0.0, 0.7, 0.1, 0.2};
-  RoutingFlips flips = FindFlips(c, choice, {0, 1, 1, 0}, {0, 1, 0, 0});
+  const std::vector<int32_t> chosen = {0, 1, 1, 0};  // what these scores say
+  const auto find = [&](const std::vector<int32_t>& ours, const std::vector<int32_t>& reference) {
+    std::vector<bool> flipped;
+    return FindFlips(c, choice, ours, reference, /*forced=*/false, &flipped);
+  };
+  CHECK(find(chosen, chosen).tokens == 0);
+  RoutingFlips flips = find(chosen, {0, 1, 0, 0});
   CHECK(flips.tokens == 1);
   CHECK(flips.token == 2);
   CHECK(flips.largest_margin == Approx(0.01));
-  flips = FindFlips(c, choice, {0, 1, 1, 0}, {1, 1, 0, 0});
+  flips = find(chosen, {1, 1, 0, 0});
   CHECK(flips.tokens == 2);
   CHECK(flips.token == 0);
   CHECK(flips.largest_margin == Approx(0.1));
-  CHECK(FindFlips(c, choice, {0, 1, 1, 0}, {0, 1, 1, 0}).tokens == 0);
-  flips = FindFlips(c, choice, {0, 2, 1, 0}, {0, 1, 1, 0});  // not what its own scores say
+  flips = find({0, 2, 1, 0}, chosen);  // not what its own scores say
   CHECK(flips.token == 1);
   CHECK(flips.largest_margin == Approx(0.8));
+}
+
+TEST_CASE("routing flips: one behind another flip of its token counts, but is not judged") {
+  const ModelConfig c = Config(3, 1, 1, 1);
+  const std::vector<int32_t> chosen = {0, 0};
+  std::vector<bool> flipped;
+  RoutingFlips flips = FindFlips(c, {0.5, 0.49, 0.1, 0.5, 0.4, 0.1}, chosen, {1, 0}, false, &flipped);
+  CHECK(flips.tokens == 1);
+  CHECK(flips.later == 0);
+  flips = FindFlips(c, {0.9, 0.1, 0.1, 0.5, 0.4, 0.1}, chosen, {1, 1}, false, &flipped);
+  CHECK(flips.tokens == 2);
+  CHECK(flips.later == 1);
+  CHECK(flips.token == 1);
+  CHECK(flips.largest_margin == Approx(0.1));
+}
+
+TEST_CASE("routing flips: with forced experts, what the scores would have chosen, in every layer") {
+  const ModelConfig c = Config(3, 1, 1, 1);
+  const std::vector<int32_t> forced = {1, 0};
+  std::vector<bool> flipped;
+  for (int layer = 0; layer < 2; ++layer) {
+    const RoutingFlips flips = FindFlips(c, {0.5, 0.49, 0.1, 0.5, 0.4, 0.1}, forced, forced, true, &flipped);
+    CHECK(flips.tokens == 1);
+    CHECK(flips.later == 0);
+    CHECK(flips.token == 0);
+    CHECK(flips.largest_margin == Approx(0.01));
+  }
 }
 
 }  // namespace

@@ -6,8 +6,8 @@
 // Ours and the other run in turn, `pairs` times, the order changing from pair to pair; a ratio is
 // the median over the pairs of (its time / our time): above 1, ours is faster. The dense weight
 // gradient is one product over all rows, which writes one matrix where ours writes one per expert.
-// Operands are random, and the GPU is heated first: zeros and cold chips draw less power and run
-// faster.
+// Operands are random, and both run for a while before they are measured: zeros and rested chips
+// draw less power and run faster.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +24,7 @@ struct BenchGroupedGemmOptions {
   std::string routing = "balanced";  // routing_counts.h
   std::vector<std::string> ops;      // names of BenchGroupedGemmOps(); empty: all
   int pairs = 9;                     // at least 7
-  double heat_seconds = 1;
+  double heat_seconds = 0.5;         // before each measurement
   bool loop = false;  // the loop of dense GEMMs too
   bool json = false;
 };

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# The GPU's op tests under compute-sanitizer, a process per family and tool, in parallel. Needs a GPU and
+# bazel-bin/tests/cuda/gpu_test. Ends with a line of counts; exit code 1 where one of our kernels is at fault.
+set -euo pipefail
+
+usage() {
+  cat <<END
+usage: scripts/sanitize.sh [TOOL...]
+TOOL: memcheck, initcheck, racecheck, synccheck; all by default. From the environment:
+  GPU_TEST  the test binary (bazel-bin/tests/cuda/gpu_test)   OUT   folder of the logs (a new one)
+  JOBS      processes at a time (half the cores)              LIMIT seconds for each (300)
+initcheck runs on memory that is not cleared (YM_TEST_RAW_MEMORY) and counts reads of our kernels alone: libraries
+read padding of their own. racecheck and synccheck leave out attention and the GEMMs, whose asynchronous copies and
+barriers they do not follow.
+END
+}
+
+# Name and Catch2 test specification of each family.
+families() {
+  cat <<END
+attention|attention:*
+elementwise|add:*,copy:*,fill:*,gpu fill*
+embedding|embedding*
+gemm|gemm:*
+rope|gqa rope: h*,mla rope pack: in*
+grouped-gemm|grouped gemm: e*,grouped gemm: n*,grouped gemm: s*,grouped gemm: the*
+cross-entropy|linear*,gpu: a target*
+permute|permute*,unpermute*,gpu permute*
+rmsnorm|rmsnorm*
+router|router:*,gpu router:*
+router-balance|router balance*
+router-capacity|router capacity*
+swiglu|swiglu*
+adamw|gpu adamw*
+step|gpu norm*,gpu verdict*,gpu router bias*
+mtp|gpu mtp*
+model|gpu model: DeepSeek-V3 in odd*
+model-even|gpu model: DeepSeek-V3 with the heads*
+END
+}
+
+# one "TOOL|FAMILY|SPEC": a line with the verdict.
+one() {
+  local tool family spec log status=0 mine all
+  IFS='|' read -r tool family spec <<<"$1"
+  log=$OUT/$tool.$family.log
+  [[ $tool == initcheck ]] && export YM_TEST_RAW_MEMORY=1
+  timeout "$LIMIT" compute-sanitizer --tool "$tool" "$GPU_TEST" "$spec" >"$log" 2>&1 || status=$?
+  all=$(grep -cE '^=+ (Uninitialized|Invalid|Error:|Warning:|Barrier|Divergent)' "$log" || true)
+  mine=$(grep -A1 -E '^=+ (Uninitialized|Invalid|Error:|Warning:|Barrier|Divergent)' "$log" |
+    grep -c yardmaster || true)
+  if ((mine > 0)); then
+    echo "FAIL $tool $family: $mine reports on our kernels, $all in all ($log)"
+  elif ((status != 0)) || { ((all > 0)) && [[ $tool != initcheck ]]; }; then
+    echo "FAIL $tool $family: exit code $status, $all reports ($log)"
+  else
+    echo "ok   $tool $family ($all reports on libraries)"
+  fi
+}
+
+main() {
+  case ${1:-} in -h | --help) usage; exit 0 ;; esac
+  local tools=("$@")
+  ((${#tools[@]})) || tools=(memcheck initcheck racecheck synccheck)
+  PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
+  command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed" >&2; exit 2; }
+  export GPU_TEST=${GPU_TEST:-bazel-bin/tests/cuda/gpu_test} LIMIT=${LIMIT:-300} OUT=${OUT:-$(mktemp -d)}
+  [[ -x $GPU_TEST ]] || { echo "$GPU_TEST is not there: bazel build //tests/cuda:gpu_test" >&2; exit 2; }
+  export -f one
+  local tool
+  # shellcheck disable=SC2016 # expanded by the inner shell
+  for tool in "${tools[@]}"; do
+    families | if [[ $tool == racecheck || $tool == synccheck ]]; then
+      grep -vE '^(attention|gemm|grouped-gemm|model|model-even)\|'
+    else
+      cat
+    fi | sed "s/^/$tool|/"
+  done | tr '\n' '\0' | xargs -0 -P "${JOBS:-$((($(nproc) + 1) / 2))}" -I{} bash -c 'one "$1"' _ {} |
+    tee "$OUT/summary.txt"
+  echo "$(grep -c '^ok' "$OUT/summary.txt" || true) clean, $(grep -c '^FAIL' "$OUT/summary.txt" || true) not; logs in $OUT"
+  ! grep -q '^FAIL' "$OUT/summary.txt"
+}
+
+main "$@"
