@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -37,6 +38,7 @@ struct OtherDevice {
   std::function<std::unique_ptr<Device>(std::string*)> make;
   bool asked = false;
   std::unique_ptr<Device> device;
+  std::unique_ptr<Arena> work;  // one for all executions: many processes share a GPU under compute-sanitizer
   std::string reason;
 };
 OtherDevice& TheOtherDevice() {
@@ -85,13 +87,16 @@ class Execution : public OpRun {
  public:
   Execution(const OpDeclaration& op, DType type, int threads, unsigned char poison, size_t work_bytes = kWorkBytes)
       : op_(op), type_(type), poison_(poison), own_device_(MakeCpuDevice({.threads = threads})), device_(own_device_.get()),
-        stream_(device_), work_("work", device_) {
+        stream_(device_), own_work_(std::make_unique<Arena>("work", device_)), work_(*own_work_) {
     work_.set_poison(true);
     work_.Commit(work_bytes);
   }
-  Execution(const OpDeclaration& op, DType type, Device& device, unsigned char poison)
-      : op_(op), type_(type), poison_(poison), device_(&device), stream_(device_), work_("work", device_) {
-    work_.Commit(kDeviceWorkBytes);
+  // With no `work`, one of its own, so that initcheck sees it untouched.
+  Execution(const OpDeclaration& op, DType type, Device& device, Arena* work, unsigned char poison)
+      : op_(op), type_(type), poison_(poison), device_(&device), stream_(device_),
+        own_work_(work == nullptr ? std::make_unique<Arena>("work", device_) : nullptr),
+        work_(work == nullptr ? *own_work_ : *work) {
+    if (own_work_ != nullptr) own_work_->Commit(kDeviceWorkBytes);
   }
   Tensor operator[](const std::string& name) const override {
     const auto it = buffers_.find(name);
@@ -206,7 +211,8 @@ class Execution : public OpRun {
   std::unique_ptr<Device> own_device_;
   Device* device_;
   Stream stream_;
-  mutable Arena work_;
+  std::unique_ptr<Arena> own_work_;
+  Arena& work_;
   mutable std::map<std::string, Twin> buffers_;
 };
 
@@ -273,7 +279,8 @@ double DeviceError(const OpDeclaration& op, const std::vector<double>& got, cons
   return std::isnan(difference) ? error : std::sqrt(difference) / std::max(std::sqrt(norm), floor);
 }
 
-void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const OpValues& float_cotangents, Device& device) {
+void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const OpValues& float_cotangents, Device& device,
+                   Arena* work) {
   for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
     if (type == DType::kBF16 && !op.bf16) continue;
     INFO("type " << DTypeName(type) << " on " << device.description());
@@ -286,7 +293,8 @@ void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const 
         if (out.differentiable && !out.accum) for (double& x : cotangents[out.name]) x = RoundToBf16(x);
       }
     }
-    Execution cpu(op, DType::kF64, 0, 0xFF, kReferenceWorkBytes), first(op, type, device, 0xFF), second(op, type, device, 0x11);
+    Execution cpu(op, DType::kF64, 0, 0xFF, kReferenceWorkBytes), first(op, type, device, work, 0xFF),
+        second(op, type, device, work, 0x11);
     const double tolerance = type == DType::kBF16 ? op.tolerance_bf16 : type == DType::kF32 ? op.tolerance_device_f32 : 1e-12;
     const OpValues expected = cpu.Forward(inputs), outputs = first.Forward(inputs);
     CHECK(SameBits(outputs, second.Forward(inputs)));
@@ -328,7 +336,11 @@ void CheckOp(const OpDeclaration& op) {
   if (OtherDevice& other = TheOtherDevice(); other.make) {
     if (!other.asked) other.device = other.make(&other.reason), other.asked = true;
     if (other.device == nullptr) return MarkSkipped(other.reason);
-    return CheckOnDevice(op, inputs, cotangents, *other.device);
+    if (other.work == nullptr && std::getenv("YM_TEST_RAW_MEMORY") == nullptr) {
+      other.work = std::make_unique<Arena>("work", other.device.get());
+      other.work->Commit(kDeviceWorkBytes);
+    }
+    return CheckOnDevice(op, inputs, cotangents, *other.device, other.work.get());
   }
 
   std::map<DType, OpValues> outputs, gradients;

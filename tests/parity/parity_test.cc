@@ -91,9 +91,15 @@ TEST_CASE("parity with multi-token prediction, both inputs") {
   for (const char* input : {"post_norm", "pre_norm"}) {
     INFO(input);
     const TempDir out;
-    const auto run = [&](const std::string& path, const std::string& mtp_input) {
-      return RunParity({.hf_dir = path, .out = out / "ours", .mtp_input = mtp_input, .threads = 1});
+    const auto run = [&](const std::string& path, const std::string& mtp_input,
+                         const std::string& route_from = "") {
+      return RunParity({.hf_dir = path,
+                        .out = out / "ours",
+                        .route_from = route_from,
+                        .mtp_input = mtp_input,
+                        .threads = 1});
     };
+    CHECK(run(dir, input, dir + "/expected.safetensors") == 0);  // each input has a routing of its own
     CHECK(run(dir, input) == 0);
     const SafetensorsFile ours(out / "ours");
     CHECK(ours.Get(std::string("mtp.") + input + ".logits").shape() == Shape{2, 24, 128});
