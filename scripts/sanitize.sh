@@ -25,7 +25,7 @@ gemm|gemm:*
 rope|gqa rope: h*,mla rope pack: in*
 grouped-gemm|grouped gemm: e*,grouped gemm: n*,grouped gemm: s*,grouped gemm: the*
 cross-entropy|linear*,gpu: a target*
-permute|permute*,unpermute*,gpu permute*
+permute|permute*,unpermute*,gpu permute*,pad rows*
 rmsnorm|rmsnorm*
 router|router:*,gpu router:*
 router-balance|router balance*

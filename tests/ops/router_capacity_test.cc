@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "src/ops/elementwise.h"
 #include "src/ops/pad_rows.h"
 #include "src/ops/permute.h"
 #include "src/ops/router.h"
@@ -120,6 +119,8 @@ void CheckPadded(const PaddedExperts& ours, const std::vector<double>& chosen, c
   CHECK(our_map == their_map);
   CHECK(our_padding == their_padding);
   CHECK(RelativeL2(our_probs, probs) < 1e-6);
+}
+
 // Plainly: how many pairs of the same expert come before this one decides.
 void CheckCapacity(int64_t E, int64_t K, int64_t C, DropPolicy policy, const std::vector<double>& idx,
                    const std::vector<double>& w) {

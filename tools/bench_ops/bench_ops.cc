@@ -48,6 +48,7 @@ const std::vector<BenchOpEntry>& BenchOps() {
       {"router-balance", "balance losses and the z-loss", BenchRouterBalance},
       {"router-capacity", "pairs over an expert's capacity", BenchRouterCapacity},
       {"permute", "token rows to experts' rows on one rank", BenchPermute},
+      {"pad-rows", "experts' rows padded to capacity, and back", BenchPadRows},
       {"grouped-gemm", "the experts' products over ragged rows", BenchGroupedGemm},
       {"swiglu", "SwiGLU with the router's weights", BenchSwiglu},
       {"unpermute", "experts' rows to tokens on one rank, with residual and shared expert", BenchUnpermute},

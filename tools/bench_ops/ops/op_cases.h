@@ -12,6 +12,7 @@ BenchOp BenchRouterBalance(const BenchSizes& s);
 BenchOp BenchRouterCapacity(const BenchSizes& s);
 BenchOp BenchPermute(const BenchSizes& s);
 BenchOp BenchUnpermute(const BenchSizes& s);
+BenchOp BenchPadRows(const BenchSizes& s);
 BenchOp BenchEmbedding(const BenchSizes& s);
 BenchOp BenchRmsNorm(const BenchSizes& s);
 BenchOp BenchMlaRope(const BenchSizes& s);

@@ -1,4 +1,7 @@
+#include <algorithm>
+
 #include "src/base/strings.h"
+#include "src/ops/pad_rows.h"
 #include "src/ops/permute.h"
 #include "tools/bench_ops/ops/op_cases.h"
 #include "tools/bench_ops/ops/random_inputs.h"
@@ -110,6 +113,44 @@ BenchOp BenchUnpermute(const BenchSizes& s) {
            },
        .outputs = {"dy_RD"},
        .moves = {{"dy_TD"}, {"source"}, {"dy_RD"}}},
+  };
+  return op;
+}
+
+BenchOp BenchPadRows(const BenchSizes& s) {
+  const ExpertRows plan = RowsOfExperts(s, RandomExperts(s));
+  double most = 0;
+  for (size_t e = 0; e + 1 < plan.offsets.size(); ++e)
+    most = std::max(most, plan.offsets[e + 1] - plan.offsets[e]);
+  const Shape ragged{s.window(), s.hidden}, padded{s.experts * static_cast<int64_t>(most), s.hidden};
+  BenchOp op;
+  op.sizes = StrCat(s.routed(), " of ", s.window(), " rows x ", s.hidden, " to ", most, " for each of ",
+                    s.experts, " experts");
+  op.buffers = {
+      {.name = "offsets", .shape = {s.experts + 1}, .type = BenchType::kI64, .values = plan.offsets},
+      {.name = "ragged", .shape = ragged, .scale = 1, .used = s.routed()},
+      {.name = "padded", .shape = padded},
+      {.name = "dpadded", .shape = padded, .scale = 1},
+      {.name = "dragged", .shape = ragged, .used = s.routed()},
+  };
+  op.calls = {
+      {.name = "pad",
+       .run =
+           [](const BenchRun& r) {
+             PadRows(r.stream(), {.ragged = r["ragged"], .offsets = r["offsets"], .padded = r["padded"]});
+           },
+       .outputs = {"padded"},
+       .moves = {{"ragged"}, {"offsets"}, {"padded"}}},
+      {.name = "unpad",
+       .run =
+           [](const BenchRun& r) {
+             UnpadRows(r.stream(),
+                       {.ragged = r["dragged"], .offsets = r["offsets"], .padded = r["dpadded"]});
+           },
+       .outputs = {"dragged"},
+       .moves = {{"dpadded", static_cast<double>(s.routed()) / static_cast<double>(padded[0])},
+                 {"offsets"},
+                 {"dragged"}}},
   };
   return op;
 }
