@@ -28,8 +28,8 @@
 #include "tools/bazel/version_info.h"
 #include "tools/commands/bench_dispatch.h"
 #include "tools/commands/bench_grouped_gemm.h"
-#include "tools/commands/bench_op.h"
 #include "tools/commands/bench_moe_layer.h"
+#include "tools/commands/bench_op.h"
 #include "tools/commands/bench_step.h"
 
 namespace yardmaster {
