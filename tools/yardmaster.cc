@@ -30,6 +30,7 @@
 #include "tools/commands/bench_grouped_gemm.h"
 #include "tools/commands/bench_moe_layer.h"
 #include "tools/commands/bench_op.h"
+#include "tools/commands/bench_peers.h"
 #include "tools/commands/bench_step.h"
 
 namespace yardmaster {
@@ -230,6 +231,26 @@ int RunCommandLine(int argc, char** argv) {
   dispatch->callback([&] { command = [&] { return RunBenchDispatch(dispatch_options); }; });
 
   AddBenchMoeLayer(*bench, &command);
+  BenchPeersOptions peers_options;
+  CLI::App* peers = bench->add_subcommand("peers", "dispatch and combine between processes, under mpirun, beside the wire's speed");
+  peers->add_option("--tokens", peers_options.tokens, "tokens of each rank")->capture_default_str();
+  peers->add_option("--top-k", peers_options.top_k, "experts of a token")->capture_default_str();
+  peers->add_option("--experts", peers_options.experts, "routed experts of all ranks")->capture_default_str();
+  peers->add_option("--hidden", peers_options.hidden, "width of a row")->capture_default_str();
+  peers->add_option("--routing", peers_options.routing, "balanced, random, real, skew:S or one")->capture_default_str();
+  peers->add_option("--sms", peers_options.sms, "multiprocessors of each rank")->delimiter(',');
+  peers->add_option("--repeats", peers_options.repeats, "runs of each; at least 3")->capture_default_str();
+  peers->add_option("--way", peers_options.way, "peer memory")->check(CLI::IsMember({"peer", "ipc", "windows"}))->capture_default_str();
+  peers->add_flag("--nccl,!--no-nccl", peers_options.nccl, "dispatch over NCCL too")->capture_default_str();
+  peers->add_flag("--json", peers_options.json, "one JSON object instead of a table");
+  peers->callback([&] {
+    command = [&] {
+      if (!MpiWorld::Launched()) return RunBenchPeers(peers_options, nullptr);
+      MpiWorld world;
+      InitLog({world.rank(), UseColor("auto")});
+      return Guarded(&world, [&] { return RunBenchPeers(peers_options, &world); });
+    };
+  });
   BenchStepOptions step_options;
   CLI::App* step = bench->add_subcommand(
       "step", "whole training steps of CONFIG: time, tokens/s, TFLOP/s, memory, time by part");

@@ -28,6 +28,8 @@ struct RuntimeConfig {
   bool cuda_graph = true;          // on cuda: a step is recorded and replayed
   std::string attention = "auto";  // of the cuda device: auto | unfused
   double timeout_seconds = 600;  // of every wait for other ranks
+  bool share_device = false;     // more ranks than GPUs on a machine, for tests
+  bool overlap = true;           // communication beside computation, on cuda devices
 
   bool operator==(const RuntimeConfig&) const = default;
 };
@@ -59,6 +61,8 @@ struct EpConfig {
   // expanded: a row crosses for each (token, expert); deduplicated: for each (token, rank), replicated on
   // arrival.
   std::string mode = "expanded";
+  std::string transport = "auto";  // of cuda devices: auto | peer | ipc | windows | nccl | nccl_exact
+  int64_t num_sms = 24;            // multiprocessors for dispatch and combine over peer memory
   double ragged_buffer_factor = -1;          // window rows as a multiple of the balanced load; -1: worst case
   int64_t overflow_check_every_n_steps = 1;  // how often the host looks whether a window was too small
 

@@ -80,6 +80,11 @@ Section RuntimeSection() {
         "one rank alone, such as reading a checkpoint")
       .AtLeast(1)
       .AtMost(1e6);
+  s.Add("share_device", &RuntimeConfig::share_device,
+        "lets more ranks run on a machine than it has GPUs, in turn on each; for tests, as collectives are slow then");
+  s.Add("overlap", &RuntimeConfig::overlap,
+        "with several ranks, on cuda devices: dispatch and combine beside the shared expert and weight gradients, "
+        "reductions beside the backward pass of the layers below. It changes no bit");
   return s.Build();
 }
 
@@ -282,6 +287,16 @@ Section EpSection() {
         "expanded: a row crosses for each (token, expert); deduplicated: one for each (token, rank), "
         "replicated on arrival")
       .OneOf({"expanded", "deduplicated"});
+  s.Add("transport", &EpConfig::transport,
+        "how rows travel between cuda devices. peer: straight into the peers' memory, which they share by NCCL's windows "
+        "(windows) or CUDA IPC (ipc); nccl: in messages of a fixed size for each pair of ranks, expanded only; nccl_exact: "
+        "in messages of the size that is needed, for which the host waits in each layer; auto: peer where all ranks of a "
+        "group reach each other's memory, else nccl")
+      .OneOf({"auto", "peer", "ipc", "windows", "nccl", "nccl_exact"});
+  s.Add("num_sms", &EpConfig::num_sms,
+        "multiprocessors of a GPU that dispatch and combine over peer memory use; ranks that share a GPU need as many each")
+      .AtLeast(1)
+      .AtMost(1024);
   s.Add("ragged_buffer_factor", &EpConfig::ragged_buffer_factor,
         "rows of a dispatch window as a multiple of the balanced load, above 0; -1: the worst case. A load "
         "that does "

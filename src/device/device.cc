@@ -41,6 +41,8 @@ std::unique_ptr<Recording> Device::Record(const Stream&, const std::function<voi
 
 std::unique_ptr<Timeline> Device::MakeTimeline() { return std::make_unique<ClockTimeline>(); }
 
+Stream Device::AddStream() { return Stream(this); }
+
 void Stream::Synchronize() const { device_->Synchronize(handle_); }
 
 }  // namespace yardmaster

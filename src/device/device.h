@@ -18,6 +18,8 @@
 
 namespace yardmaster {
 
+class Stream;
+
 enum class DeviceKind : uint8_t { kCpu, kCuda, kDry };
 
 inline const char* DeviceKindName(DeviceKind k) {
@@ -44,6 +46,11 @@ class Device {
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;    // waits; not for use inside a step
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;  // waits
   virtual void Synchronize(void* stream_handle) { static_cast<void>(stream_handle); }  // waits for a stream's ops
+  // A stream for work beside the first, at start only; lives as long as the device. Where ops are done when they return
+  // there is one stream.
+  virtual Stream AddStream();
+  // What is enqueued on `later` from now on waits for what has been enqueued on `earlier` (streams' handles).
+  virtual void Order(void* earlier, void* later) { static_cast<void>(earlier), static_cast<void>(later); }
   virtual size_t library_bytes() const { return 0; }       // workspaces of libraries, taken when the device was made
   virtual size_t used_bytes() const { return 0; }          // of its memory, by whomever; 0: not known
   virtual DeviceKind target() const { return kind(); }     // of the dry device: the kind that it plans for
@@ -73,6 +80,9 @@ class Stream {
   DeviceKind target() const { return device_->target(); }  // whose workspaces an op allocates
   void* handle() const { return handle_; }  // cudaStream_t on cuda
   void Synchronize() const;                 // never inside a step
+  // What this stream is given from now on waits for what `earlier`, of the same device, has been given. Never waits
+  // itself.
+  void After(const Stream& earlier) const { device_->Order(earlier.handle_, handle_); }
 
  private:
   Device* device_;

@@ -21,7 +21,8 @@ const char* PhaseName(Phase phase) {
 
 Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTypes types,
              bool attend_across_documents, Dispatcher* dispatcher, const MoeConfig& moe)
-    : attention_norm_(list, Prefix(layer) + ".input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
+    : parameters_begin_(list.parameters().size()),
+      attention_norm_(list, Prefix(layer) + ".input_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       mlp_norm_(list, Prefix(layer) + ".post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       attention_(list, Prefix(layer) + ".self_attn", c, attend_across_documents) {
   const std::string prefix = Prefix(layer) + ".mlp";
@@ -34,6 +35,7 @@ Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTy
     phases_ = {Phase::kAttention, Phase::kMlp};
     mlp_ = std::make_unique<Mlp>(list, prefix, c.hidden_size, c.intermediate_size, c.initializer_range);
   }
+  parameters_end_ = list.parameters().size();
 }
 
 void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {

@@ -43,6 +43,9 @@ class Block {
   const std::vector<Phase>& phases() const { return phases_; }
   SelfAttention& attention() { return attention_; }
   MoeLayer* moe() { return moe_.get(); }  // null in a dense layer
+  // The parameters of the list that are this block's: [begin, end).
+  size_t parameters_begin() const { return parameters_begin_; }
+  size_t parameters_end() const { return parameters_end_; }
 
   // The caller sets saved.h_in and saved.h_out.
   void Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& saved) const;
@@ -51,6 +54,8 @@ class Block {
   void BackwardWeight(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& saved) const;
 
  private:
+  size_t parameters_begin_;  // before the modules: they add to the list as they are made
+  size_t parameters_end_ = 0;
   std::vector<Phase> phases_;
   RmsNorm attention_norm_, mlp_norm_;
   SelfAttention attention_;

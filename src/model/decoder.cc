@@ -152,6 +152,7 @@ void Decoder::RunBackward(Context& ctx, MicroBatch& mb) {
       block.BackwardWeight(block.phases()[i], ctx, mb, saved);
     }
     mb.saved->Release(saved.mark);
+    if (mb.gradients_done) mb.gradients_done(block.parameters_begin(), block.parameters_end());
   }
   embedding_.BackwardWeight(ctx, mb.tokens, dh);
   mb.saved->Release(flight->mark);

@@ -12,6 +12,8 @@
 //   - No host reads device data; no allocation but from arenas; no branch on data.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -30,11 +32,30 @@ struct Implementations {
   bool deterministic = true;
 };
 
+// A stream for dispatch and combine beside ctx.stream, with scratch of its own: memory that one stream still uses must
+// not be given to the other.
+struct CommunicationStream {
+  Stream stream;
+  Arena* work;
+};
+
 struct Context {
   Stream stream;
   Arena& work;
   ComputeTypes types;
   Implementations how = {};
+  const CommunicationStream* communication = nullptr;  // null: everything is on `stream`
+
+  // What follows on the communication stream begins after all that `stream` has been given, and the way back. Without
+  // such a stream: nothing.
+  CommunicationStream Fork() const {
+    if (communication == nullptr) return {stream, &work};
+    communication->stream.After(stream);
+    return *communication;
+  }
+  void Join() const {
+    if (communication != nullptr) stream.After(communication->stream);
+  }
 };
 
 // What a model keeps on the host for a micro-batch between forward and backward: views into its saved arena.
@@ -70,6 +91,9 @@ struct MicroBatch {
   // (nn/moe/exact_rounds.h).
   bool exact = false;
   Arena* saved = nullptr;  // a stack: forward pushes layer by layer, backward pops
+  // Of the last micro-batch of a step, or empty: backward has enqueued all gradients of the registry's parameters
+  // [begin, end). Parameters of which it says nothing are done when backward is.
+  std::function<void(size_t begin, size_t end)> gradients_done = {};
   // What attention is told: undefined when it reaches across documents.
   Tensor DocumentStartUnless(bool across_documents) const {
     if (across_documents) return {};

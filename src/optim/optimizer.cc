@@ -80,12 +80,25 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
   partials_ = arena.Allocate("grad_norm.partials", DType::kF64, {num_chunks_});
 }
 
+void Optimizer::Reduce(const Stream& stream, Shard& s) {
+  Parameter& p = *s.parameter;
+  if (p.fresh) Fill(stream, 0, p.grad);  // no contribution in this step (not every model part runs in every step)
+  s.group->ReduceScatterSum(stream, p.grad, s.bounds);
+  if (!zero_) s.group->AllGather(stream, p.grad, s.bounds);
+}
+
+void Optimizer::ReduceEarly(const Stream& stream, size_t begin, size_t end) {
+  for (size_t i = begin; i < end; ++i) {  // shards_ are in the registry's order
+    YM_CHECK(!shards_[i].reduced, shards_[i].parameter->name, " is reduced twice");
+    Reduce(stream, shards_[i]);
+    shards_[i].reduced = true;
+  }
+}
+
 void Optimizer::ReduceGradients(Context& ctx) {
   for (Shard& s : shards_) {
-    Parameter& p = *s.parameter;
-    if (p.fresh) Fill(ctx.stream, 0, p.grad);  // no contribution in this step (not every model part runs in every step)
-    s.group->ReduceScatterSum(ctx.stream, p.grad, s.bounds);
-    if (!zero_) s.group->AllGather(ctx.stream, p.grad, s.bounds);
+    if (!s.reduced) Reduce(ctx.stream, s);
+    s.reduced = false;
   }
 }
 

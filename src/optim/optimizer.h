@@ -33,6 +33,9 @@ class Optimizer {
 
   void Allocate(Arena& arena, const Stream& stream);  // moments (zeroed) and the norm's partial sums
 
+  // Early: of the registry's parameters [begin, end), on a stream beside the backward pass, which must have given them all
+  // of this step's gradients. ReduceGradients reduces the others.
+  void ReduceEarly(const Stream& stream, size_t begin, size_t end);
   void ReduceGradients(Context& ctx);
   void Norm(Context& ctx);                                   // -> partials()
   const Tensor& partials() const { return partials_; }       // F64 [chunks of all parameters], the same on every rank
@@ -55,7 +58,9 @@ class Optimizer {
     int64_t first_chunk;              // index into partials_ of the global tensor's first chunk
     double weight_decay;
     Tensor m, v;                      // [kept elements]
+    bool reduced = false;             // by ReduceEarly, in this step
   };
+  void Reduce(const Stream& stream, Shard& shard);
   int64_t ChunkOf(const Shard& shard, const Box& local) const;
   std::vector<StateTensor> State(bool own_rows_only) const;
 

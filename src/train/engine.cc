@@ -44,7 +44,7 @@ Tensor StateField(const Tensor& state, size_t offset, DType dtype) {
 }  // namespace
 
 Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher,
-               Device* device, const std::vector<ArenaSize>& sizes)
+               Device* device, const std::vector<ArenaSize>& sizes, Device* dispatch_memory)
     : mode_(mode),
       config_(config),
       groups_(groups),
@@ -56,11 +56,18 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
       weights_("weights", device),
       gradients_("gradients", device),
       optimizer_arena_("optimizer", device),
-      saved_("saved", device),
-      work_("workspace", device),
-      step_("step", device) {
+      saved_("saved", dispatch_memory ? dispatch_memory : device),
+      work_("workspace", dispatch_memory ? dispatch_memory : device),
+      step_("step", device),
+      exchange_("exchange", dispatch_memory ? dispatch_memory : device) {
+  const bool several = groups.world->size() > 1 || groups.dp->size() > 1;
+  if (config_.runtime.overlap && several) {
+    if (dispatcher && dispatcher->local_experts() < config_.model.n_routed_experts)
+      communication_ = CommunicationStream{device->AddStream(), &exchange_};
+    if (mode == EngineMode::kTraining) reductions_ = device->AddStream();
+  }
   if (!sizes.empty()) {
-    Arena* arenas[] = {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_};
+    Arena* arenas[] = {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_, &exchange_};
     for (size_t i = 0; i < std::size(arenas); ++i) {
       YM_CHECK(arenas[i]->name() == sizes[i].name);
       arenas[i]->Commit(sizes[i].bytes);
@@ -142,6 +149,10 @@ void Engine::Stage(const HostBatch& batch) {
   device_->CopyFromHost(document_start_.data(), batch.document_start.data(), bytes);
 }
 
+Context Engine::MakeContext() {
+  return {stream_, work_, types_, how_, communication_ ? &*communication_ : nullptr};
+}
+
 MicroBatch Engine::MicroBatchAt(int64_t index, double grad_scale, bool training) {
   MicroBatch mb;
   mb.B = config_.train.micro_batch_size;
@@ -167,6 +178,7 @@ void Engine::Evaluate(int64_t micro_batches, double* loss_sum, int64_t* valid, b
     EvaluateOnce(micro_batches, zero_routed_experts, /*exact=*/true);
     ++exact_evaluations_;
   }
+  if (dispatcher_) dispatcher_->ThrowIfFailed();
   double loss = 0;
   int64_t count = 0;
   device_->CopyToHost(&loss, acc_.loss_sum.data(), sizeof(loss));
@@ -255,7 +267,8 @@ void Engine::KeepReport() {
 // Whether this step may come from a recording.
 bool Engine::Replays(bool exact) const {
   const bool host_takes_part =
-      exact || time_next_ || after_backward_ || how_.grouped_gemm == GroupedGemmMode::kLoop;
+      exact || time_next_ || after_backward_ || how_.grouped_gemm == GroupedGemmMode::kLoop ||
+      (dispatcher_ && dispatcher_->host_takes_part());
   return config_.runtime.cuda_graph && device_->records() && !host_takes_part;
 }
 
@@ -278,6 +291,7 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
     }
     recording_->Replay();
     replayed_ = true;
+    if (after_replay_) after_replay_();
   } else {  // whatever is made at first use is made now
     recording_.reset();
     EnqueueStep(micro_batches, global_tokens, exact);
@@ -300,6 +314,7 @@ std::vector<std::pair<double, double>> Engine::RouterBiasRanges() {
 }
 
 std::vector<StepReport> Engine::TakeReports() {
+  if (dispatcher_) dispatcher_->ThrowIfFailed();
   const int64_t words = report_.elements();
   std::vector<int64_t> kept(static_cast<size_t>(kept_ * words));
   device_->CopyToHost(kept.data(), kept_reports_.data(), kept.size() * sizeof(int64_t));
@@ -359,7 +374,7 @@ void Engine::AfterLoad() {
 
 std::vector<ArenaSize> Engine::HighWater() const {
   std::vector<ArenaSize> out;
-  for (const Arena* arena : {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_})
+  for (const Arena* arena : {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_, &exchange_})
     out.push_back({arena->name(), arena->high_water()});
   return out;
 }

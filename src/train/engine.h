@@ -11,6 +11,11 @@
 //   saved      what backward needs of the micro-batches in flight
 //   workspace  scratch
 //   step       batch, step state, schedules, counters
+//   exchange   scratch of dispatch and combine where they have a stream of their own
+//
+// With several ranks (runtime.overlap) two streams work beside the first: dispatch and combine
+// (nn/moe/moe_layer.cc), and the reductions of the last micro-batch, layer by layer as backward leaves it. The
+// bits do not change. The cpu device does the same on its one stream.
 //
 // On a device that records (CUDA graphs) a step is enqueued as one replay. What differs from one step to the
 // next lies in device memory: the batch, counts and offsets, the state with step and tokens, schedules. What
@@ -26,6 +31,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -71,9 +77,10 @@ enum class EngineMode { kTraining, kInference };  // inference: no gradients, no
 
 class Engine {
  public:
-  // `sizes` as returned by Plan; empty: arenas only measure (dry device).
+  // `sizes` as returned by Plan; empty: arenas only measure (dry device). `dispatch_memory`: where the arenas
+  // lie that dispatch moves rows between, if not in the device's own memory (Runtime::dispatch_memory).
   Engine(EngineMode mode, const Config& config, const Groups& groups, Dispatcher* dispatcher, Device* device,
-         const std::vector<ArenaSize>& sizes);
+         const std::vector<ArenaSize>& sizes, Device* dispatch_memory = nullptr);
 
   // The bytes of every arena for training steps and evaluations (inference: and Logits) of this config on a
   // device of `kind`: the same code on the dry device.
@@ -106,8 +113,11 @@ class Engine {
   std::vector<ArenaSize> HighWater() const;
   Registry registry() { return model_->registry(); }
   Model& model() { return *model_; }
-  // Called in each step between the last backward and the reduction of the gradients; for faults (faults.h).
+  // Called in each step between the last backward and the reduction of the gradients, none of which is early then; on all
+  // ranks or none. For faults (faults.h).
   void set_after_backward(std::function<void()> hook) { after_backward_ = std::move(hook); }
+  // Called when a replay of a step was enqueued; for the watchdog (Runtime::NoteReplay).
+  void set_after_replay(std::function<void()> hook) { after_replay_ = std::move(hook); }
   Device& device() { return *device_; }
   const Config& config() const { return config_; }
   int64_t max_micro_batches() const { return max_micro_batches_; }  // of a step, on this rank
@@ -116,7 +126,7 @@ class Engine {
   }
 
  private:
-  Context MakeContext() { return {stream_, work_, types_, how_}; }
+  Context MakeContext();
   bool Replays(bool exact) const;
   void EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact);
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
@@ -136,7 +146,9 @@ class Engine {
   Stream stream_;
   ComputeTypes types_;
   Implementations how_;
-  Arena weights_, gradients_, optimizer_arena_, saved_, work_, step_;
+  Arena weights_, gradients_, optimizer_arena_, saved_, work_, step_, exchange_;
+  std::optional<CommunicationStream> communication_;  // dispatch and combine
+  std::optional<Stream> reductions_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;  // null in inference
   std::vector<MicroBatch> in_flight_{1};  // as many as the schedule has between forward and backward
@@ -164,7 +176,7 @@ class Engine {
   std::unique_ptr<Timeline> timeline_;
   int64_t timed_ = -1;  // which of the kept steps was timed
   int64_t exact_evaluations_ = 0;
-  std::function<void()> after_backward_;
+  std::function<void()> after_backward_, after_replay_;
 };
 
 }  // namespace yardmaster

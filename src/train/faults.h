@@ -28,7 +28,7 @@ StepFault ParseStepFault(const std::string& text);  // throws ConfigError for wh
 class StepFaults {
  public:
   explicit StepFaults(int64_t rank);  // of this process; reads the environment
-  bool armed() const { return mine_; }    // for some step
+  bool armed() const { return !fault_.kind.empty(); }  // for some step of some rank: the environment is the same on all
   void BeforeBatch(int64_t step) const;   // may throw DataError, stall or kill
   void AfterBackward(int64_t step, Engine& engine) const;
   void AfterStep(int64_t step, Engine& engine) const;

@@ -118,8 +118,9 @@ void TrainingRun::Open() {
       [&] {
         CheckFits(planned_, runtime_.device(), runtime_.ranks_on_machine());
         engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(),
-                        &runtime_.device(), planned_);
+                        &runtime_.device(), planned_, runtime_.dispatch_memory());
         engine_->Initialise(static_cast<uint64_t>(config_.run.seed));
+        engine_->set_after_replay([this] { runtime_.NoteReplay(); });
         if (faults_.armed())
           engine_->set_after_backward([this] { faults_.AfterBackward(step_run() + 1, *engine_); });
       },

@@ -3,12 +3,19 @@
 #include <algorithm>
 #include <thread>
 
+#include "src/base/log.h"
 #include "src/base/strings.h"
 #include "src/comm/agree.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/comm/ep/mpi_dispatcher.h"
 #include "src/config/supported.h"
 #include "src/config/validate.h"
+
+#if YM_HAVE_CUDA
+#include "src/comm/ep/cuda/make_peers.h"
+#include "src/comm/ep/cuda/nccl_dispatcher.h"
+#include "src/comm/ep/cuda/peer_dispatcher.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -37,21 +44,24 @@ Mesh MakeMesh(const LoadedConfig& loaded, int world) {
 
 }  // namespace
 
-std::string WhyNotCuda(const Config& config, int ranks, const CudaStatus& status) {
+std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& status) {
   if (status.usable == 0) return status.reason;
-  if (ranks > 1) return StrCat(ranks, " ranks: this version joins ranks of the cpu device only");
+  if (local_ranks > status.usable && !config.runtime.share_device) {
+    return StrCat(local_ranks, " ranks on this machine, which has ", status.usable, status.usable == 1 ? " GPU" : " GPUs",
+                  " (runtime.share_device lets ranks share one)");
+  }
   const std::vector<std::string> missing = MissingOnCuda(config);
   return missing.empty() ? "" : missing[0];
 }
 
-DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason) {
+DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason) {
   const bool cpu_computes = config.precision.compute == "fp32" || config.precision.compute == "fp64";
   *reason = StrCat("runtime.device: ", config.runtime.device);
   DeviceKind kind = DeviceKind::kCpu;
   std::string why_not;
   if (config.runtime.device != "cpu") {
     const CudaStatus status = CudaAvailability();
-    why_not = WhyNotCuda(config, ranks, status);
+    why_not = WhyNotCuda(config, local_ranks, status);
     if (why_not.empty()) kind = DeviceKind::kCuda;
     if (config.runtime.device == "auto") *reason = why_not.empty() ? status.reason : why_not;
   }
@@ -70,42 +80,119 @@ DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason) {
 Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
     : world_(world), mesh_(MakeMesh(loaded, world ? world->size() : 1)) {
   const Config& config = loaded.config;
-  const DeviceKind kind = ChooseDevice(config, size(), &device_reason_);
-  const int local_size = world ? world->local_size() : 1;
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  CpuOptions options;
-  options.threads =
-      config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads) : std::max(1, cores / local_size);
-  device_ = kind == DeviceKind::kCuda ? MakeCudaDevice({.index = 0, .rank = rank()}) : MakeCpuDevice(options);
-
   if (world) world->set_timeout_seconds(config.runtime.timeout_seconds);
-  if (!world) {
-    agreement_ = std::make_unique<SingleProcess>();
-    stage_ = MakeSelfCommunicator("stage");
-    dp_ = MakeSelfCommunicator("dp");
-    edp_ = MakeSelfCommunicator("edp");
+  agreement_ = world ? world->MakeAgreement() : std::make_unique<SingleProcess>();
+  MakeDevice(config);
+  stage_ = Group(mesh_.DpGroup(rank()), "stage");
+  dp_ = Group(mesh_.DpGroup(rank()), "dp");
+  edp_ = Group(mesh_.EdpGroup(rank()), "edp");
+  if (config.model.n_routed_experts > 0) dispatcher_ = MakeDispatcher(config);
+}
+
+void Runtime::MakeDevice(const Config& config) {
+  const int local_size = ranks_on_machine();
+  DeviceKind kind = DeviceKind::kCpu;
+  const auto choose = [&] { kind = ChooseDevice(config, local_size, &device_reason_); };
+  if (!world_) {
+    choose();
   } else {
-    const int64_t rank = world->rank();
-    agreement_ = world->MakeAgreement();
-    stage_ = world->Group(mesh_.DpGroup(rank), "stage");
-    dp_ = world->Group(mesh_.DpGroup(rank), "dp");
-    edp_ = world->Group(mesh_.EdpGroup(rank), "edp");
+    AgreeOrThrow(*agreement_, choose, "choosing a device");
+    const std::vector<std::string> kinds = agreement_->AllGather(DeviceKindName(kind));
+    for (size_t r = 0; r < kinds.size(); ++r) {
+      if (kinds[r] == kinds[0]) continue;
+      throw AgreedError(ExitCode::kConfig,
+                        ConfigError(StrCat("rank 0 would compute on the ", kinds[0], " device, rank ", r, " on ",
+                                           kinds[r]),
+                                    "runtime.device", "say which: cpu or cuda")
+                            .what(),
+                        static_cast<int>(r));
+    }
   }
-  if (config.model.n_routed_experts == 0) return;
-  if (mesh_.ep() == 1) {
-    dispatcher_ =
-        std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
+  if (kind == DeviceKind::kCpu) {
+    const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+    CpuOptions options;
+    options.threads = config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads)
+                                                 : std::max(1, cores / local_size);
+    device_ = MakeCpuDevice(options);
     return;
   }
-  ep_ = world->Group(mesh_.EpGroup(world->rank()), "ep");
-  MpiDispatcherOptions ep;
-  ep.num_experts = config.model.n_routed_experts;
-  ep.top_k = config.model.num_experts_per_tok;
-  ep.ep = static_cast<int>(mesh_.ep());
+  const int gpus = CudaAvailability().usable, index = world_ ? world_->local_rank() % gpus : 0;
+  const auto make = [&] { device_ = MakeCudaDevice({.index = index, .rank = rank()}); };
+  if (!world_) return make();
+  AgreeOrThrow(*agreement_, make, "starting the GPU");
+  if (size() == 1) return;
+  const bool shared = local_size > gpus;
+  if (shared)
+    LogInfo(StrCat("  ", local_size, " ranks share ", gpus, gpus == 1 ? " GPU" : " GPUs",
+                   ": for tests; what they send goes through sockets"));
+  nccl_ = std::make_unique<NcclWorld>(
+      world_, agreement_.get(), device_.get(),
+      NcclOptions{.share_device = shared, .timeout_seconds = config.runtime.timeout_seconds});
+}
+
+std::unique_ptr<Communicator> Runtime::Group(const std::vector<int64_t>& ranks, const char* name) {
+  if (nccl_) return nccl_->Group(ranks, name);
+  if (world_ && device_->kind() == DeviceKind::kCpu) return world_->Group(ranks, name);
+  return MakeSelfCommunicator(name);
+}
+
+std::unique_ptr<Dispatcher> Runtime::MakeDispatcher(const Config& config) {
+  const int64_t experts = config.model.n_routed_experts, top_k = config.model.num_experts_per_tok;
+  if (mesh_.ep() == 1) return std::make_unique<LocalDispatcher>(experts, top_k);
+  ep_ = nccl_ ? nccl_->Group(mesh_.EpGroup(rank()), "ep", /*apart=*/true) : Group(mesh_.EpGroup(rank()), "ep");
+  EpOptions ep;
+  ep.num_experts = experts;
+  ep.top_k = top_k;
+  ep.ep = ep_->size();
   ep.ep_index = ep_->rank();
   ep.ragged_buffer_factor = config.ep.ragged_buffer_factor;
   ep.mode = config.ep.mode == "deduplicated" ? DispatchMode::kDeduplicated : DispatchMode::kExpanded;
-  dispatcher_ = std::make_unique<MpiDispatcher>(ep, ep_.get());
+  if (nccl_) return MakeCudaDispatcher(config, ep);
+  ep_transport_ = "MPI";
+  return std::make_unique<MpiDispatcher>(ep, static_cast<MpiCommunicator*>(ep_.get()));
+}
+
+#if YM_HAVE_CUDA
+std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config& config, const EpOptions& ep) {
+  const std::string& wanted = config.ep.transport;
+  if (wanted != "nccl" && wanted != "nccl_exact") {
+    ep_control_ = world_->Group(mesh_.EpGroup(rank()), "ep");
+    const PeersWanted peers{.way = wanted == "ipc"       ? PeersWanted::Way::kIpc
+                                   : wanted == "windows" ? PeersWanted::Way::kWindows
+                                                         : PeersWanted::Way::kAny,
+                            .host = world_->host()};
+    std::string how;
+    peers_ = MakePeers(peers, device_.get(), ep_.get(), ep_control_.get(), &how);
+    if (peers_) {
+      ep_transport_ = StrCat("peer memory (", how, "), ", config.ep.num_sms, " multiprocessors");
+      peer_memory_ = std::make_unique<PeerMemory>(device_.get(), peers_.get());
+      return std::make_unique<PeerDispatcher>(
+          ep,
+          PeerOptions{.num_sms = static_cast<int>(config.ep.num_sms),
+                      .deadline_seconds = config.runtime.timeout_seconds},
+          peers_.get(), device_.get());
+    }
+    // Every rank of the group has found the same; other groups may differ.
+    if (wanted != "auto")
+      throw ConfigError(StrCat("no peer memory: ", how), "ep.transport", "set ep.transport to auto or nccl");
+    LogInfo(StrCat("  no peer memory: ", how));
+  }
+  const bool exact = wanted == "nccl_exact";
+  ep_transport_ = exact ? "NCCL, exact counts" : "NCCL, fixed segments";
+  return std::make_unique<NcclDispatcher>(ep, exact, static_cast<NcclCommunicator*>(ep_.get()));
+}
+#else
+std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config&, const EpOptions&) { return nullptr; }
+#endif
+
+void Runtime::NoteReplay() {
+  if (nccl_) nccl_->Replayed(Stream(device_.get()));
+}
+
+std::string Runtime::transport() const {
+  if (size() == 1) return "";
+  const std::string collectives = nccl_ ? nccl_->description() : "MPI";
+  return StrCat("collectives by ", collectives, ep_transport_.empty() ? "" : "; dispatch by " + ep_transport_);
 }
 
 }  // namespace yardmaster

@@ -9,8 +9,11 @@
 
 #include "src/base/agreement.h"
 #include "src/comm/communicator.h"
+#include "src/comm/ep/cuda/peer_table.h"
 #include "src/comm/ep/dispatcher.h"
+#include "src/comm/ep/ep_plan.h"
 #include "src/comm/mpi/mpi_world.h"
+#include "src/comm/nccl/nccl_world.h"
 #include "src/config/reader.h"
 #include "src/device/cuda/make_cuda_device.h"
 #include "src/parallel/mesh.h"
@@ -18,19 +21,19 @@
 
 namespace yardmaster {
 
-// Why a run with `ranks` processes on a machine of this status cannot be on the cuda device; empty: it can.
-std::string WhyNotCuda(const Config& config, int ranks, const CudaStatus& status);
+// Why a run with `local_ranks` processes on a machine of this status cannot be on its cuda devices; empty: it can.
+std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& status);
 
-// The device of a run with `ranks` processes: what runtime.device says; auto: cuda where this build, this
-// machine, the number of ranks, the precision and everything else that the config asks for allow it, else
-// cpu. `reason`, for the start-up summary. Throws ConfigError when the device that was asked for cannot be
-// had, or no device computes in the precision.
-DeviceKind ChooseDevice(const Config& config, int ranks, std::string* reason);
+// The device of a run with `local_ranks` processes on this machine: what runtime.device says; auto: cuda where this
+// build, this machine, the number of ranks, the precision and everything else that the config asks for allow it, else
+// cpu. `reason`, for the start-up summary. Throws ConfigError when the device that was asked for cannot be had, or no
+// device computes in the precision.
+DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason);
 
 class Runtime {
  public:
   // `loaded` decides device, threads and layout. `world` null: one process without MPI. Throws ConfigError
-  // for an impossible layout or a device that is not there. Collective.
+  // for an impossible layout or a device that is not there, on any rank. Collective.
   Runtime(const LoadedConfig& loaded, MpiWorld* world);
 
   int rank() const { return world_ ? world_->rank() : 0; }
@@ -41,18 +44,32 @@ class Runtime {
   const std::string& device_reason() const { return device_reason_; }
   Agreement& agreement() { return *agreement_; }
   Dispatcher* dispatcher() { return dispatcher_.get(); }  // null for a model without experts
+  // Where Engine's arenas for dispatch lie: memory that peers reach, or null for the device's own.
+  Device* dispatch_memory() { return peer_memory_.get(); }
+  // A recorded step was enqueued: the watchdog's affair.
+  void NoteReplay();
+  std::string transport() const;  // how ranks talk, for the start-up summary; "" for one
   Groups groups() { return {stage_.get(), dp_.get(), edp_.get()}; }
   int dp_rank() const { return dp_->rank(); }
   int dp_size() const { return dp_->size(); }
 
  private:
+  void MakeDevice(const Config& config);
+  std::unique_ptr<Communicator> Group(const std::vector<int64_t>& ranks, const char* name);
+  std::unique_ptr<Dispatcher> MakeDispatcher(const Config& config);
+  std::unique_ptr<Dispatcher> MakeCudaDispatcher(const Config& config, const EpOptions& ep);
+
   MpiWorld* world_;
   Mesh mesh_;
-  std::unique_ptr<Device> device_;
-  std::string device_reason_;
   std::unique_ptr<Agreement> agreement_;
+  std::unique_ptr<Device> device_;
+  std::string device_reason_, ep_transport_;
+  std::unique_ptr<NcclWorld> nccl_;  // several ranks on cuda devices
   std::unique_ptr<Communicator> stage_, dp_, edp_;
-  std::unique_ptr<MpiCommunicator> ep_;  // null without expert parallelism
+  std::unique_ptr<Communicator> ep_;  // null without expert parallelism
+  std::unique_ptr<MpiCommunicator> ep_control_;
+  std::unique_ptr<PeerTable> peers_;
+  std::unique_ptr<PeerMemory> peer_memory_;
   std::unique_ptr<Dispatcher> dispatcher_;
 };
 

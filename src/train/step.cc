@@ -24,9 +24,17 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
       mb.exact = exact;
       model_->RunForward(ctx, mb, acc_);
     } else {
+      if (reductions_ && !after_backward_ && task.micro_batch + 1 == micro_batches) {
+        mb.gradients_done = [&](size_t begin, size_t end) {
+          reductions_->After(stream_);
+          optimizer_->ReduceEarly(*reductions_, begin, end);
+        };
+      }
       model_->RunBackward(ctx, mb);
+      mb.gradients_done = {};
     }
   }
+  if (reductions_) stream_.After(*reductions_);
 
   if (after_backward_) after_backward_();
   optimizer_->ReduceGradients(ctx);  // dense over dp, experts over edp

@@ -31,6 +31,7 @@ std::string StartSummary(const Config& c, Runtime& runtime) {
   out += Row("layout", StrCat(runtime.size(), runtime.size() == 1 ? " rank" : " ranks", " = dp ", mesh.dp(),
                               " x pp ", mesh.pp(), ", ep ", mesh.ep(), c.parallel.ep == 0 ? " (auto)" : "",
                               ", zero ", c.parallel.zero));
+  if (runtime.size() > 1) out += Row("transport", runtime.transport());
   out += Row("precision", StrCat("weights, activations ", c.precision.compute, "; masters, gradients ",
                                  c.precision.compute == "fp64" ? "fp64" : "fp32", "; moments ",
                                  c.optimizer.moments));

@@ -15,7 +15,10 @@ TEST_CASE("auto takes the cpu for whatever the cuda device lacks, and says which
   const CudaStatus gpu{.usable = 1, .reason = "a GPU"}, none{.usable = 0, .reason = "no GPU"};
   CHECK(WhyNotCuda(With({}), 1, gpu) == "");
   CHECK(WhyNotCuda(With({}), 1, none) == "no GPU");
-  CHECK(WhyNotCuda(With({}), 2, gpu) != "");
+  CHECK(WhyNotCuda(With({}), 2, gpu) ==
+        "2 ranks on this machine, which has 1 GPU (runtime.share_device lets ranks share one)");
+  CHECK(WhyNotCuda(With({"runtime.share_device=true"}), 2, gpu) == "");
+  CHECK(WhyNotCuda(With({}), 2, {.usable = 2, .reason = "two"}) == "");
   // One list: whatever it names is a reason, and is refused where cuda was asked for.
   for (const char* setting :
        {"moe.sequence_balance_weight=0.1", "moe.micro_batch_balance_weight=0.1",

@@ -36,6 +36,11 @@ struct RoutingHandle {
                         // deduplicated only
   Tensor tokens;        // int64 [n, n]: tokens that each rank sends to each; deduplicated over peer memory only
 
+  // Of messages between ranks of cuda devices (cuda/nccl_dispatcher.h).
+  Tensor send_place;  // int64 [T * K]: row of the send buffer of each row in send order, -1: does not fit
+  Tensor recv_place;  // int64 [R]: row of the receive buffer of each row of the window, -1: did not fit
+  std::vector<int64_t> host_counts;  // `counts` on the host, where the host has read them
+
   // Of an exact replay (round_dispatcher.h), on the host: the rounds of each rank of the group.
   std::vector<std::vector<Round>> rounds;
   // Over peer memory only: int64 [T * K, 4] {owner, first row in send order, window row, rows} of what this rank sends, by
@@ -67,6 +72,10 @@ class Dispatcher {
 
   // How a load that did not fit is computed after all; null where every load fits.
   virtual RoundDispatcher* rounds() { return nullptr; }
+  // Whether the host reads counts in Plan, so that a step cannot be recorded.
+  virtual bool host_takes_part() const { return false; }
+  // Throws Error(kWatchdog) that names the rank for which this one has waited in vain, if it has. Waits for the device.
+  virtual void ThrowIfFailed() const {}
   // int64 [1] in device memory: plans raise it to the rows that the fullest window of their group would have
   // taken. Undefined: not kept. Dispatchers whose windows hold every load leave it alone.
   void set_rows_needed(const Tensor& rows_needed) { rows_needed_ = rows_needed; }

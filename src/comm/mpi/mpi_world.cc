@@ -10,6 +10,7 @@
 #include "src/comm/mpi/mpi_agreement.h"
 #include "src/comm/mpi/mpi_call.h"
 #include "src/comm/mpi/mpi_communicator_impl.h"
+#include "src/comm/mpi/mpi_roll_call.h"
 
 namespace yardmaster {
 
@@ -21,7 +22,8 @@ MpiWorld::MpiWorld(const MpiOptions& options)
   YM_CHECK_GE(options.max_message_bytes, 8);
   YM_CHECK_LE(options.max_message_bytes, int64_t{1} << 30);
   int provided = MPI_THREAD_SINGLE;
-  YM_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided));
+  YM_MPI(MPI_Init_thread(nullptr, nullptr, MPI_THREAD_MULTIPLE, &provided));
+  threads_may_call_ = provided >= MPI_THREAD_MULTIPLE;
   YM_MPI(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
   if (provided < MPI_THREAD_FUNNELED) {
     throw Error(ExitCode::kConfig, "this MPI library does not work in a process with threads",
@@ -94,6 +96,11 @@ std::unique_ptr<MpiCommunicator> MpiWorld::WorldGroup() {
   std::vector<int64_t> ranks(static_cast<size_t>(size_));
   std::iota(ranks.begin(), ranks.end(), int64_t{0});
   return Group(ranks, "world");
+}
+
+std::unique_ptr<RollCall> MpiWorld::MakeRollCall() {
+  MpiCheckUsable(*state_);
+  return threads_may_call_ ? MakeMpiRollCall(state_) : nullptr;
 }
 
 std::unique_ptr<Agreement> MpiWorld::MakeAgreement() {

@@ -3,8 +3,8 @@
 // MPI for the length of a run: who this process is, groups of ranks, agreement. src/comm/mpi is the
 // only place that includes mpi.h; its headers do not.
 //
-// Works without mpirun too, as a world of one rank. All calls come from one thread
-// (MPI_THREAD_FUNNELED).
+// Works without mpirun too, as a world of one rank. All calls come from one thread, but for Abort
+// and the calls of a RollCall, which a watchdog makes from its own.
 //
 // Every wait has a deadline, but for starting, ending and making groups, which MPI offers in
 // blocking form only. A rank that waits longer throws Error(kWatchdog) naming what and whom it
@@ -21,6 +21,7 @@
 #include "src/base/agreement.h"
 #include "src/base/error.h"
 #include "src/comm/mpi/mpi_communicator.h"
+#include "src/comm/roll_call.h"
 
 namespace yardmaster {
 
@@ -60,6 +61,10 @@ class MpiWorld {
   // Over all ranks, apart from the messages of any group. Collective.
   std::unique_ptr<Agreement> MakeAgreement();
 
+  // The same for a thread that watches over the run; null where this MPI library allows one thread
+  // only. Collective.
+  std::unique_ptr<RollCall> MakeRollCall();
+
   void set_timeout_seconds(double seconds);
 
   // Whether a launcher (mpirun, srun) started this process; else it is alone, and MPI need not be
@@ -71,6 +76,7 @@ class MpiWorld {
   int rank_ = 0, size_ = 1, local_rank_ = 0, local_size_ = 1;
   std::string host_;
   int exceptions_at_start_ = 0;
+  bool threads_may_call_ = false;
 };
 
 }  // namespace yardmaster

@@ -45,7 +45,8 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   YM_DEVICE_CHECK("start", cudaRuntimeGetVersion(&runtime));
   YM_DEVICE_CHECK("start", cudaDriverGetVersion(&driver));
   versions_ = StrCat("CUDA ", runtime / 1000, ".", runtime % 1000 / 10, ", driver for ", driver / 1000, ".", driver % 1000 / 10);
-  AddStream();
+  CudaDevice::AddStream();
+  YM_DEVICE_CHECK("start", cudaEventCreateWithFlags(order_.address(), cudaEventDisableTiming));
   for (Staging& s : staging_) {
     YM_DEVICE_CHECK("start", cudaMallocHost(s.buffer.address(), kStagingBytes));
     YM_DEVICE_CHECK("start", cudaEventCreateWithFlags(s.free.address(), cudaEventDisableTiming));
@@ -156,6 +157,13 @@ Stream CudaDevice::AddStream() {
   YM_DEVICE_CHECK("AddStream", cudaMalloc(owned.workspace.address(), kLibraryWorkspace));
   streams_.push_back(std::move(owned));
   return Stream(this, streams_.back().stream.get());
+}
+
+void CudaDevice::Order(void* earlier, void* later) {
+  if (StreamOf(earlier) == StreamOf(later)) return;
+  MakeCurrent();
+  YM_DEVICE_CHECK("Order", cudaEventRecord(order_.get(), StreamOf(earlier)));
+  YM_DEVICE_CHECK("Order", cudaStreamWaitEvent(StreamOf(later), order_.get(), 0));
 }
 
 void* CudaDevice::LibraryWorkspace(cudaStream_t stream) const {

@@ -44,6 +44,8 @@ class CudaDevice : public Device {
   void CopyToHost(void* host, const void* device, size_t bytes) override;
   void CopyFromHost(void* device, const void* host, size_t bytes) override;
   void Synchronize(void* stream_handle) override;
+  Stream AddStream() override;  // with a library workspace of its own
+  void Order(void* earlier, void* later) override;
   size_t library_bytes() const override;
   size_t used_bytes() const override;
   bool records() const override { return true; }
@@ -56,8 +58,6 @@ class CudaDevice : public Device {
   cudaStream_t compute_stream() const { return streams_.front().stream.get(); }
   cudaStream_t StreamOf(void* handle) const { return handle ? static_cast<cudaStream_t>(handle) : compute_stream(); }
 
-  // Another stream with a library workspace of its own; at start only. Lives as long as the device.
-  Stream AddStream();
   // kLibraryWorkspace bytes that belong to what runs on `stream`.
   void* LibraryWorkspace(cudaStream_t stream) const;
 
@@ -94,6 +94,7 @@ class CudaDevice : public Device {
   CudaProperties properties_;
   std::string versions_;
   std::vector<OwnedStream> streams_;
+  CudaEvent order_;  // of Order: a wait keeps the state that the event had when it was enqueued
   Staging staging_[2];
   std::map<std::type_index, std::shared_ptr<void>> extensions_;
 };

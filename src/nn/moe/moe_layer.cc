@@ -35,6 +35,7 @@ void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSa
 }
 
 void MoeLayer::RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  ctx.Join();  // s.dx, s.dw_TK
   router_.BackwardInput(ctx, mb, s.dw_TK, s.dx, s.router);  // dx += dlogits Wr
 }
 
@@ -42,27 +43,23 @@ void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) co
   router_.BackwardWeight(ctx, mb, s.router);
 }
 
-// ---- dispatch: x_TD, w_TK -> x_RD, w_R. Adjoint, a combine: dx_TD = shared^T + sum of t's rows in dx_RD
+// ---- dispatch: x_TD, w_TK -> x_RD, w_R, beside the shared expert. Adjoint, a combine: dx_TD = shared^T + sum of t's rows
+// in dx_RD, beside the weight gradients of all experts (it begins in ExpertsBackward)
 
 void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
   s.x_RD = mb.saved->Allocate("moe/x_RD", ctx.types.compute, {R, D});
   s.w_R = mb.saved->Allocate("moe/w_R", ctx.types.accum, {R});
-  if (!Rounds(mb)) dispatcher_->Dispatch(ctx.stream, s.handle, s.x, s.router.w, s.x_RD, s.w_R, ctx.work);
+  if (!Rounds(mb)) {
+    const CommunicationStream side = ctx.Fork();
+    dispatcher_->Dispatch(side.stream, s.handle, s.x, s.router.w, s.x_RD, s.w_R, *side.work);
+  }
   if (has_shared_) shared_.Forward(ctx, mb, s.x, y, s.shared);
+  ctx.Join();
 }
 
 void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
-  s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
-  if (has_shared_) shared_.BackwardInput(ctx, mb, s.dy, s.dx, s.shared);
-  const Tensor addend = has_shared_ ? s.dx : Tensor();
-  if (RoundDispatcher* rounds = Rounds(mb)) {
-    BackwardInRounds(ctx, mb, *rounds, experts_, addend, s);
-  } else {
-    dispatcher_->Combine(ctx.stream, s.handle, s.dx_RD, /*residual=*/{}, addend, s.dx, s.dw_R, s.dw_TK,
-                         ctx.work);
-  }
+  if (RoundDispatcher* rounds = Rounds(mb)) BackwardInRounds(ctx, mb, *rounds, experts_, SharedGradient(s), s);
 }
 
 void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
@@ -86,14 +83,20 @@ void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
 void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   s.dx_RD = mb.saved->Allocate("moe/dx_RD", ctx.types.compute, s.x_RD.shape());
   s.dw_R = mb.saved->Allocate("moe/dw_R", ctx.types.accum, s.w_R.shape());
-  if (!Rounds(mb)) experts_.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
+  s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
+  if (Rounds(mb)) return;
+  experts_.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
+  const CommunicationStream side = ctx.Fork();
+  dispatcher_->Combine(side.stream, s.handle, s.dx_RD, /*residual=*/{}, SharedGradient(s), s.dx, s.dw_R, s.dw_TK,
+                       *side.work);
 }
 
 void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   if (!Rounds(mb)) experts_.BackwardWeight(ctx, mb, s.experts);
 }
 
-// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t]
+// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t], beside
+// dx_TD = shared^T
 
 void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                               MoeSaved& s) const {
@@ -115,8 +118,13 @@ void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, M
   YM_CHECK(!mb.zero_routed_experts, "zero_routed_experts is for evaluation only");
   s.dy = dy;
   s.dy_RD = mb.saved->Allocate("moe/dy_RD", ctx.types.compute, s.x_RD.shape());
-  if (!Rounds(mb))
-    dispatcher_->Dispatch(ctx.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, ctx.work);
+  s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
+  if (!Rounds(mb)) {
+    const CommunicationStream side = ctx.Fork();
+    dispatcher_->Dispatch(side.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, *side.work);
+  }
+  if (has_shared_) shared_.BackwardInput(ctx, mb, dy, s.dx, s.shared);
+  ctx.Join();
 }
 
 }  // namespace yardmaster

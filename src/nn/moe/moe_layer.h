@@ -34,7 +34,7 @@ struct MoeSaved {
   Tensor dy;           // [T, D], the caller's
   Tensor dy_RD;        // [R, D]
   Tensor dx_RD, dw_R;  // [R, D]; [R]
-  Tensor dx;           // [T, D], from dispatch to route
+  Tensor dx;           // [T, D]: of the shared expert, then of all, for route
   Tensor dw_TK;        // [T, K], accumulator type
 };
 
@@ -71,6 +71,8 @@ class MoeLayer {
   RoundDispatcher* Rounds(const MicroBatch& mb) const { return mb.exact ? dispatcher_->rounds() : nullptr; }
 
   int64_t PaddedRows(const MicroBatch& mb) const;  // of a local expert; 0: not padded
+  // dx of the shared expert, to which combine adds that of the routed ones.
+  Tensor SharedGradient(const MoeSaved& s) const { return has_shared_ ? s.dx : Tensor(); }
 
   Router router_;
   GroupedExperts experts_;

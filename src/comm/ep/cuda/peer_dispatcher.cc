@@ -1,6 +1,7 @@
 #include "src/comm/ep/cuda/peer_dispatcher.h"
 
 #include "src/base/check.h"
+#include "src/base/error.h"
 #include "src/ops/permute.h"
 
 namespace yardmaster {
@@ -133,6 +134,15 @@ void PeerDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, 
   if (stream.dry()) return;
   kernels_->ReturnTokens(stream, handle, y_RD, y_back, dw_R, dw_back);
   kernels_->SumTokens(stream, handle, y_back, residual, addend, y_TD, dw_back, dw_TK);
+}
+
+void PeerDispatcher::ThrowIfFailed() const {
+  const std::optional<PeerFailure> failure = Failure();
+  if (failure) {
+    throw Error(ExitCode::kWatchdog, failure->what, options_.Me(),
+                "look at the log of the rank that did not come; slow but healthy ranks need a longer "
+                "runtime.timeout_seconds");
+  }
 }
 
 }  // namespace yardmaster

@@ -43,6 +43,7 @@ class PeerDispatcher : public Dispatcher, private RoundDispatcher {
 
   // The first failure of this rank among the calls that are done. Waits for the device.
   std::optional<PeerFailure> Failure() const;
+  void ThrowIfFailed() const override;
 
  private:
   void PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle, Arena& saved, Arena& work) override;
