@@ -69,6 +69,14 @@ int Guarded(MpiWorld* world, const std::function<int()>& command) {
   return static_cast<int>(code);
 }
 
+// Runs `command` with the ranks that a launcher has started, or null.
+int WithRanks(const std::function<int(MpiWorld*)>& command) {
+  if (!MpiWorld::Launched()) return command(nullptr);
+  MpiWorld world;
+  InitLog({world.rank(), UseColor("auto")});
+  return Guarded(&world, [&] { return command(&world); });
+}
+
 struct CommonOptions {
   std::string config_path, color = "auto";
   std::vector<std::string> set;
@@ -245,10 +253,7 @@ int RunCommandLine(int argc, char** argv) {
   peers->add_flag("--json", peers_options.json, "one JSON object instead of a table");
   peers->callback([&] {
     command = [&] {
-      if (!MpiWorld::Launched()) return RunBenchPeers(peers_options, nullptr);
-      MpiWorld world;
-      InitLog({world.rank(), UseColor("auto")});
-      return Guarded(&world, [&] { return RunBenchPeers(peers_options, &world); });
+      return WithRanks([&](MpiWorld* world) { return RunBenchPeers(peers_options, world); });
     };
   });
   BenchStepOptions step_options;
@@ -270,7 +275,7 @@ int RunCommandLine(int argc, char** argv) {
     command = [&] {
       step_options.config_path = common.config_path;
       step_options.set = common.set;
-      return RunBenchStep(step_options);
+      return WithRanks([&](MpiWorld* world) { return RunBenchStep(step_options, world); });
     };
   });
 

@@ -37,7 +37,7 @@ constexpr int64_t kToldReplays = 3;  // on the console at once; later ones when 
 // A step that was run and that the host has not looked at yet.
 struct PendingStep {
   int64_t batch = 0;  // sequences
-  double seconds = 0;
+  double begin = 0, seconds = 0;  // when it was begun; what it took, once the host has looked
 };
 
 class TrainingRun {
@@ -163,7 +163,7 @@ void TrainingRun::Step() {
   if (TimesStep(step_run() + 1)) engine_->TimeNextStep();
   engine_->Step(batch / (config_.train.micro_batch_size * runtime_.dp_size()),
                 batch * config_.train.sequence_length, replay_);
-  pending_.push_back({batch, NowSeconds() - start});
+  pending_.push_back({batch, start, 0});
   faults_.AfterStep(step_run(), *engine_);
 }
 
@@ -173,8 +173,13 @@ void TrainingRun::Step() {
 void TrainingRun::Look() {
   const std::vector<StepReport> reports = engine_->TakeReports();
   YM_CHECK_EQ(reports.size(), pending_.size());
-  const std::vector<PendingStep> run = std::move(pending_);
+  std::vector<PendingStep> run = std::move(pending_);
   pending_.clear();
+  // The device works through the steps while the host is ahead of it: each took its share.
+  if (!run.empty()) {
+    const double share = (NowSeconds() - run.front().begin) / static_cast<double>(run.size());
+    for (PendingStep& step : run) step.seconds = share;
+  }
   for (size_t i = 0; i < run.size(); ++i) {
     if (reports[i].state.verdict == static_cast<int32_t>(StepVerdict::kOverflow)) {
       YM_CHECK(!replay_, "step ", state_.step + 1, " overflowed in exact mode");
@@ -208,7 +213,7 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   }
   const bool steady = announced_;  // the first step warms caches up
   if (steady) step_seconds_ = step_seconds_ == 0 ? seconds : 0.9 * step_seconds_ + 0.1 * seconds;
-  const StepRecord record = MakeRecord(report, {run.batch, seconds});
+  const StepRecord record = MakeRecord(report, {run.batch, run.begin, seconds});
   AgreeOrThrow(
       agreement_,
       [&] {

@@ -142,7 +142,7 @@ std::string BenchStepText(const BenchStepOptions& o, const BenchStepResult& r) {
                            o.impl == "naive" ? "naive"
                            : r.graph         ? "CUDA graph"
                                              : "no CUDA graph",
-                           "\n");
+                           r.ranks > 1 ? StrCat("; ", r.ranks, " ranks, figures of each") : "", "\n");
   out += StrFormat("step      %.2f ms (median of %zu, %.2f to %.2f)\n", rates.median, r.milliseconds.size(),
                    *least, *most);
   out +=
@@ -164,7 +164,7 @@ std::string BenchStepText(const BenchStepOptions& o, const BenchStepResult& r) {
   return out;
 }
 
-int RunBenchStep(const BenchStepOptions& options) {
+int RunBenchStep(const BenchStepOptions& options, MpiWorld* world) {
   if (options.steps < 1 || options.warmup < 2 || options.timed < 0)
     throw ConfigError("--steps must be at least 1, --warmup at least 2, --timed at least 0");
   std::vector<std::string> set = BenchStepOverrides(options);
@@ -178,22 +178,25 @@ int RunBenchStep(const BenchStepOptions& options) {
     if (!options.json) LogInfo(line);
   };
 
-  Runtime runtime(loaded, nullptr);
-  BatchSource source(std::move(OpenData(config, nullptr).train), config.train.micro_batch_size, 0, 1);
+  Runtime runtime(loaded, world);
+  if (runtime.size() > 1) say(StrCat("transport ", runtime.transport()));
+  BatchSource source(std::move(OpenData(config, nullptr).train), config.train.micro_batch_size, runtime.dp_rank(),
+                     runtime.dp_size());
   const std::vector<ArenaSize> planned = Engine::Plan(EngineMode::kTraining, config, runtime.groups(),
                                                       runtime.dispatcher(), runtime.device().kind());
   say(MemoryTable(planned, {}));
-  CheckFits(planned, runtime.device(), 1);
+  CheckFits(planned, runtime.device(), runtime.ranks_on_machine());
   const double start = NowSeconds();
   Engine engine(EngineMode::kTraining, config, runtime.groups(), runtime.dispatcher(), &runtime.device(),
-                planned);
+                planned, runtime.dispatch_memory());
   engine.Initialise(static_cast<uint64_t>(config.run.seed));
   say(StrFormat("ready after %.1f s", NowSeconds() - start));
 
   BenchStepResult r;
   const auto batch = static_cast<int64_t>(LargestScheduleValue(config.train.global_batch_size));
   r.device = runtime.device().description();
-  r.tokens = batch * config.train.sequence_length;
+  r.ranks = runtime.size();
+  r.tokens = batch * config.train.sequence_length / runtime.dp_size();
   r.flops_per_token = CountFlopsPerToken(config.model, config.train.sequence_length).total();
   r.flops_formula = FlopsFormula(config.model, config.train.sequence_length);
   for (const ArenaSize& arena : planned) r.planned_bytes += arena.bytes;
@@ -205,7 +208,7 @@ int RunBenchStep(const BenchStepOptions& options) {
     if (timed) engine.TimeNextStep();
     const double begin = NowSeconds();
     engine.Stage(data);
-    engine.Step(data.micro_batches, r.tokens);
+    engine.Step(data.micro_batches, batch * config.train.sequence_length);
     StepReport report = std::move(engine.TakeReports().at(0));
     return std::pair(1e3 * (NowSeconds() - begin), std::move(report));
   };
@@ -230,7 +233,7 @@ int RunBenchStep(const BenchStepOptions& options) {
     for (OpTime& op : times.ops) r.times.ops.push_back(std::move(op));
   }
   r.used_bytes = runtime.device().used_bytes();
-  std::fputs(BenchStepText(options, r).c_str(), stdout);
+  if (runtime.rank() == 0) std::fputs(BenchStepText(options, r).c_str(), stdout);
   return 0;
 }
 

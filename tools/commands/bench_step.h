@@ -1,7 +1,7 @@
 // File: tools/commands/bench_step.h
 //
-// `yardmaster bench step CONFIG`: whole training steps of a configuration on one device, without a run
-// directory. One measured step is what training does: copy the batch to the device, the step, read its
+// `yardmaster bench step CONFIG`: whole training steps of a configuration, without a run directory; under mpirun
+// on all ranks, with the figures of one of them. One measured step is what training does: copy the batch to the device, the step, read its
 // report. Then a few steps are timed op by op; those run without the CUDA graph.
 //   --routing  balanced and skew:S force the router's choice (moe.force_routing); real leaves it to the
 //   router
@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "src/comm/mpi/mpi_world.h"
 #include "src/config/config.h"
 #include "src/device/timeline.h"
 
@@ -45,7 +46,8 @@ std::vector<OpTotal> TotalsByOp(const std::vector<OpTime>& ops, int64_t steps);
 struct BenchStepResult {
   std::string device;
   std::vector<double> milliseconds;  // of the measured steps
-  int64_t tokens = 0;                // of a step
+  int ranks = 1;
+  int64_t tokens = 0;                // of a step, on one rank
   double flops_per_token = 0;
   std::string flops_formula;
   double first_loss = 0, last_loss = 0;
@@ -58,7 +60,7 @@ struct BenchStepResult {
 // Median, tokens/s, TFLOP/s with the formula, memory, parts; one JSON object with options.json.
 std::string BenchStepText(const BenchStepOptions& options, const BenchStepResult& result);
 
-// Prints BenchStepText and returns the exit code. Throws Error.
-int RunBenchStep(const BenchStepOptions& options);
+// Prints BenchStepText (on rank 0) and returns the exit code. `world` null: one process. Throws Error. Collective.
+int RunBenchStep(const BenchStepOptions& options, MpiWorld* world = nullptr);
 
 }  // namespace yardmaster
