@@ -68,15 +68,55 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(RmsNormForwardRows g) 
   }
 }
 
-template <class T, int kThreads, int kWidth>
+// Copies 16 bytes to this thread's own place in shared memory; it sees them after WaitForCopies.
+__device__ __forceinline__ void CopyAsync(void* shared, const void* global) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
+                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
+               "l"(global)
+               : "memory");
+}
+__device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+// A row lies in the registers of the block (kPacks packs a thread), what exceeds it is read again. While a
+// row is computed the next one is on its way to shared memory: what bounds the kernel is how many loads are
+// in flight.
+template <class T, int kThreads, int kPacks, int kWidth>
 __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g) {
   using A = Accum<T>;
+  using P = Pack<T, kWidth>;
   __shared__ A shared[kThreads / 32];
   const T* w = static_cast<const T*>(g.w);
-  A* partial = g.dw != nullptr ? static_cast<A*>(g.partial_dw) + int64_t{blockIdx.x} * g.D : nullptr;
-  A held_dw[kHeld][kWidth] = {};
-  if (partial != nullptr) {
-    ForRest<kThreads, kWidth>(g.D, [&](int64_t d) {
+  const bool with_dw = g.dw != nullptr, with_dh = g.dh != nullptr;
+  A* partial = with_dw ? static_cast<A*>(g.partial_dw) + int64_t{blockIdx.x} * g.D : nullptr;
+  const auto column = [&](int p) { return (int64_t{p} * kThreads + threadIdx.x) * kWidth; };
+  const auto for_rest = [&](auto&& f) {
+    for (int64_t d = column(kPacks); d < g.D; d += int64_t{kThreads} * kWidth) f(d);
+  };
+  constexpr bool kAsync = sizeof(P) == 16;
+  __shared__ P staged[kAsync ? 3 * kPacks * kThreads : 1];
+  const auto place = [&](int array, int p) { return staged + (array * kPacks + p) * kThreads + threadIdx.x; };
+  const auto fetch = [&](int64_t t) {
+    if constexpr (kAsync) {
+      if (t >= g.rows) return;
+#pragma unroll
+      for (int p = 0; p < kPacks; ++p) {
+        if (column(p) >= g.D) continue;
+        CopyAsync(place(0, p), static_cast<const T*>(g.dy) + t * g.D + column(p));
+        CopyAsync(place(1, p), static_cast<const T*>(g.h) + t * g.ldh + column(p));
+        if (g.dresidual != nullptr)
+          CopyAsync(place(2, p), static_cast<const T*>(g.dresidual) + t * g.D + column(p));
+      }
+    }
+  };
+  fetch(blockIdx.x);
+  P weight[kPacks];
+  A held_dw[kPacks][kWidth] = {};
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (column(p) < g.D) weight[p] = LoadPack<kWidth>(w + column(p));
+  }
+  if (with_dw) {
+    for_rest([&](int64_t d) {
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) partial[d + j] = 0;
     });
@@ -84,52 +124,70 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g
   for (int64_t t = blockIdx.x; t < g.rows; t += gridDim.x) {
     const T* dy = static_cast<const T*>(g.dy) + t * g.D;
     const T* h = static_cast<const T*>(g.h) + t * g.ldh;
+    const T* dresidual = g.dresidual != nullptr ? static_cast<const T*>(g.dresidual) + t * g.D : nullptr;
+    P held_dy[kPacks], held_h[kPacks], held_add[kPacks];
+    if constexpr (kAsync) WaitForCopies();
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (column(p) >= g.D) continue;
+      held_dy[p] = kAsync ? *place(0, p) : LoadPack<kWidth>(dy + column(p));
+      held_h[p] = kAsync ? *place(1, p) : LoadPack<kWidth>(h + column(p));
+      if (dresidual != nullptr) held_add[p] = kAsync ? *place(2, p) : LoadPack<kWidth>(dresidual + column(p));
+    }
+    fetch(t + gridDim.x);
     const A scale = static_cast<const A*>(g.rstd)[t];
-    Pack<T, kWidth> held_dy[kHeld], held_h[kHeld];
     A sum = 0;
-    const auto take = [&](const Pack<T, kWidth>& pack_dy, const Pack<T, kWidth>& pack_h, int64_t d, A* dw) {
-      A weight[kWidth];
-      if (g.dh != nullptr) LoadAccum<kWidth>(w + d, weight);
+    const auto take = [&](const P& pack_dy, const P& pack_h, const P& pack_w, A* dw) {
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
         const A n = ToAccum(pack_h.x[j]) * scale, one = ToAccum(pack_dy.x[j]);
-        if (dw != nullptr) dw[j] += one * n;
-        if (g.dh != nullptr) sum += one * weight[j] * n;
+        dw[j] += one * n;
+        sum += one * ToAccum(pack_w.x[j]) * n;
       }
     };
-    ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) {
-      held_dy[p] = LoadPack<kWidth>(dy + d);
-      held_h[p] = LoadPack<kWidth>(h + d);
-      take(held_dy[p], held_h[p], d, held_dw[p]);
-    });
-    ForRest<kThreads, kWidth>(g.D, [&](int64_t d) {
-      take(LoadPack<kWidth>(dy + d), LoadPack<kWidth>(h + d), d, partial != nullptr ? partial + d : nullptr);
-    });
-    if (g.dh == nullptr) continue;
-    const A mean = BlockReduce<kThreads>(sum, shared, SumOp()) / static_cast<A>(g.D);
-    const T* dresidual = g.dresidual != nullptr ? static_cast<const T*>(g.dresidual) + t * g.D : nullptr;
-    T* dh = static_cast<T*>(g.dh) + t * g.lddh;
-    const auto write = [&](const Pack<T, kWidth>& pack_dy, const Pack<T, kWidth>& pack_h, int64_t d) {
-      A out[kWidth], add[kWidth] = {};
-      LoadAccum<kWidth>(w + d, out);
-      if (dresidual != nullptr) LoadAccum<kWidth>(dresidual + d, add);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j)
-        out[j] = scale * (ToAccum(pack_dy.x[j]) * out[j] - ToAccum(pack_h.x[j]) * scale * mean) + add[j];
+    for (int p = 0; p < kPacks; ++p) {
+      if (column(p) < g.D) take(held_dy[p], held_h[p], weight[p], held_dw[p]);
+    }
+    for_rest([&](int64_t d) {
+      A dw[kWidth] = {};
+      take(LoadPack<kWidth>(dy + d), LoadPack<kWidth>(h + d), LoadPack<kWidth>(w + d), dw);
+      if (!with_dw) return;
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) partial[d + j] += dw[j];
+    });
+    if (!with_dh) continue;
+    const A mean = BlockReduce<kThreads>(sum, shared, SumOp()) / static_cast<A>(g.D);
+    T* dh = static_cast<T*>(g.dh) + t * g.lddh;
+    const auto write = [&](const P& pack_dy, const P& pack_h, const P& pack_w, const P& pack_add, int64_t d) {
+      A out[kWidth];
+#pragma unroll
+      for (int j = 0; j < kWidth; ++j) {
+        const A n = ToAccum(pack_h.x[j]) * scale;
+        out[j] = scale * (ToAccum(pack_dy.x[j]) * ToAccum(pack_w.x[j]) - n * mean);
+        if (dresidual != nullptr) out[j] += ToAccum(pack_add.x[j]);
+      }
       StoreRounded<kWidth>(dh + d, out);
     };
-    ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) { write(held_dy[p], held_h[p], d); });
-    ForRest<kThreads, kWidth>(
-        g.D, [&](int64_t d) { write(LoadPack<kWidth>(dy + d), LoadPack<kWidth>(h + d), d); });
-  }
-  if (partial == nullptr) return;
-  ForHeld<kThreads, kWidth>(g.D, [&](int p, int64_t d) {
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) partial[d + j] = held_dw[p][j];
-  });
+    for (int p = 0; p < kPacks; ++p) {
+      if (column(p) < g.D) write(held_dy[p], held_h[p], weight[p], held_add[p], column(p));
+    }
+    for_rest([&](int64_t d) {
+      const P add = dresidual != nullptr ? LoadPack<kWidth>(dresidual + d) : P{};
+      write(LoadPack<kWidth>(dy + d), LoadPack<kWidth>(h + d), LoadPack<kWidth>(w + d), add, d);
+    });
+  }
+  if (!with_dw) return;
+#pragma unroll
+  for (int p = 0; p < kPacks; ++p) {
+    if (column(p) >= g.D) continue;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) partial[column(p) + j] = held_dw[p][j];
+  }
 }
 
-constexpr int kColumns = 32, kGroups = 8;  // of a block that adds partial rows
+constexpr int kColumns = 32, kGroups = 32;  // of a block that adds partial rows
 
 // dw = beta * dw + sum of the partial rows: each of kGroups threads takes a run of rows, then the runs in
 // order.
@@ -159,6 +217,13 @@ template <class F>
 cudaError_t DispatchThreads(int64_t packs, F&& f) {
   return packs <= 64 * kHeld ? f.template operator()<64>() : f.template operator()<256>();
 }
+// f.template operator()<kThreads, kPacks>() of backward, which holds three rows and a sum.
+template <class F>
+cudaError_t DispatchBackward(int64_t packs, F&& f) {
+  if (packs <= 64) return f.template operator()<64, 1>();
+  if (packs <= 256) return f.template operator()<128, 2>();
+  return f.template operator()<448, 2>();  // 896 packs: DeepSeek's 7168 in BF16
+}
 
 }  // namespace
 
@@ -182,8 +247,8 @@ cudaError_t RmsNormBackward(KernelType type, const RmsNormBackwardRows& g, cudaS
     if (g.rows > 0) {
       const bool fits = PacksFit(kPackWidth<T>, {g.dy, g.h, g.w, g.dresidual, g.dh}, {g.D, g.ldh, g.lddh});
       const cudaError_t result = DispatchWidth<T>(fits, [&]<int kWidth>() {
-        return DispatchThreads(g.D / kWidth, [&]<int kThreads>() {
-          BackwardKernel<T, kThreads, kWidth><<<GridFor(blocks), kThreads, 0, stream>>>(g);
+        return DispatchBackward(g.D / kWidth, [&]<int kThreads, int kPacks>() {
+          BackwardKernel<T, kThreads, kPacks, kWidth><<<GridFor(blocks), kThreads, 0, stream>>>(g);
           return cudaGetLastError();
         });
       });

@@ -8,21 +8,34 @@ namespace {
 constexpr int kThreads = 1024;
 constexpr int kQuad = 4;  // elements that a thread takes at a time, whatever the width of the loads
 
+static_assert(sizeof(SquaresList) + 64 <= 4096, "the launch's arguments fit everywhere");
+
 // A chunk's order of additions depends on its size alone, not on where it lies: the same bits in every
 // layout.
-template <class T, int kWidth>
+template <class T>
 __global__ void __launch_bounds__(kThreads)
-    SumSquaresKernel(const T* x, int64_t rows, int64_t cols, int64_t chunk_rows, int64_t chunks,
-                     double* partials) {
+    SumSquaresKernel(const __grid_constant__ SquaresList list, int64_t chunk_rows) {
+  constexpr int kWidth = kPackWidth<T>;
   __shared__ double shared[kThreads / 32];
-  const int64_t matrix = blockIdx.x / chunks, row = blockIdx.x % chunks * chunk_rows;
-  const int64_t n = (row + chunk_rows < rows ? chunk_rows : rows - row) * cols;
-  const T* chunk = x + (matrix * rows + row) * cols;
+  int low = 0, high = list.count - 1;  // the last tensor whose first block is not after this one
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (list.tensors[middle].first_block <= int64_t{blockIdx.x})
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  const SquaresSlice& s = list.tensors[low];
+  const int64_t block = int64_t{blockIdx.x} - s.first_block, chunks = (s.rows + chunk_rows - 1) / chunk_rows;
+  const int64_t matrix = block / chunks, row = block % chunks * chunk_rows;
+  const int64_t n = (row + chunk_rows < s.rows ? chunk_rows : s.rows - row) * s.cols;
+  const T* chunk = static_cast<const T*>(s.x) + (matrix * s.rows + row) * s.cols;
+  const bool whole = reinterpret_cast<uintptr_t>(chunk) % 16 == 0;
   double sum = 0;
 #pragma unroll 4
   for (int64_t i = int64_t{threadIdx.x} * kQuad; i < n; i += int64_t{kThreads} * kQuad) {
     T quad[kQuad];
-    if (kWidth > 1 && i + kQuad <= n) {
+    if (whole && i + kQuad <= n) {
 #pragma unroll
       for (int j = 0; j < kQuad; j += kWidth) {
         const Pack<T, kWidth> pack = LoadPack<kWidth>(chunk + i + j);
@@ -37,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kQuad; ++j) sum += static_cast<double>(quad[j]) * static_cast<double>(quad[j]);
   }
   sum = BlockReduce<kThreads>(sum, shared, SumOp());
-  if (threadIdx.x == 0) partials[blockIdx.x] = sum;
+  if (threadIdx.x == 0) s.partials[block] = sum;
 }
 
 __device__ double ScheduleValue(const KernelSchedule& s, int64_t tokens) {
@@ -111,22 +124,16 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-cudaError_t SumSquaresChunks(KernelType type, const void* x, int64_t matrices, int64_t rows, int64_t cols,
-                             int64_t chunk_rows, double* partials, cudaStream_t stream) {
-  const int64_t chunks = (rows + chunk_rows - 1) / chunk_rows;
-  if (matrices * chunks == 0 || cols == 0) return cudaSuccess;
+cudaError_t SumSquaresChunks(KernelType type, SquaresList* list, int64_t chunk_rows, cudaStream_t stream) {
+  int64_t blocks = 0;
+  for (int i = 0; i < list->count; ++i) {
+    SquaresSlice& s = list->tensors[i];
+    s.first_block = blocks;
+    blocks += s.matrices * ((s.rows + chunk_rows - 1) / chunk_rows);
+  }
+  if (blocks == 0) return cudaSuccess;
   const auto launch = [&]<class T>() {
-    constexpr int kFull = kPackWidth<T>;
-    const bool fits = PacksFit(kFull, {x}, {chunk_rows * cols, rows * cols});
-    const auto blocks = static_cast<unsigned>(matrices * chunks);
-    const T* values = static_cast<const T*>(x);
-    if (fits) {
-      SumSquaresKernel<T, kFull>
-          <<<blocks, kThreads, 0, stream>>>(values, rows, cols, chunk_rows, chunks, partials);
-    } else {
-      SumSquaresKernel<T, 1>
-          <<<blocks, kThreads, 0, stream>>>(values, rows, cols, chunk_rows, chunks, partials);
-    }
+    SumSquaresKernel<T><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(*list, chunk_rows);
     return cudaGetLastError();
   };
   if (type == KernelType::kF32) return launch.template operator()<float>();

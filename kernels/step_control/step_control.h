@@ -3,7 +3,7 @@
 // The verdict of a step and what follows from it, in device memory; src/ops/step_control.h has the contract.
 // The structs are that header's, byte for byte (the caller checks): kernels/ includes nothing of src/. Sums
 // are in FP64 in a fixed order that depends on the sizes alone. Single-block kernels but SumSquares, which
-// reads its tensor once, one block per chunk. Reference: src/ops/cpu/step_control_cpu.cc; test:
+// reads its tensors once, one block per chunk. Reference: src/ops/cpu/step_control_cpu.cc; test:
 // tests/cuda/update_test.cc.
 #pragma once
 
@@ -29,10 +29,20 @@ struct KernelStepState {
   double grad_norm, clip_factor, learning_rate, bias_speed, loss;
 };
 
-// partials[m, c] = sum of squares of rows [c * chunk_rows, ...) of matrix m; x is [matrices, rows, cols];
-// kF32 or kF64.
-cudaError_t SumSquaresChunks(KernelType type, const void* x, int64_t matrices, int64_t rows, int64_t cols,
-                             int64_t chunk_rows, double* partials, cudaStream_t stream);
+// partials[m, c] = sum of squares of rows [c * chunk_rows, ...) of matrix m; x is [matrices, rows, cols].
+struct SquaresSlice {
+  const void* x;
+  double* partials;
+  int64_t matrices, rows, cols;
+  int64_t first_block;  // set by the launch
+};
+constexpr int kSquaresTensors = 64;
+struct SquaresList {
+  int count = 0;
+  SquaresSlice tensors[kSquaresTensors];
+};
+// Of all tensors of the list in one launch, so that small ones cost no time of their own; kF32 or kF64.
+cudaError_t SumSquaresChunks(KernelType type, SquaresList* list, int64_t chunk_rows, cudaStream_t stream);
 
 cudaError_t JudgeStepState(const double* partials, int64_t n, const double* loss_sum, double loss_scale,
                            double clip_norm, const KernelSchedule* learning_rate,

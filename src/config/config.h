@@ -27,6 +27,7 @@ struct RuntimeConfig {
   bool deterministic = true;
   bool cuda_graph = true;          // on cuda: a step is recorded and replayed
   std::string attention = "auto";  // of the cuda device: auto | unfused
+  double attention_workspace_gib = 2;  // of the cuda device
   double timeout_seconds = 600;  // of every wait for other ranks
   bool share_device = false;     // more ranks than GPUs on a machine, for tests
   bool overlap = true;           // communication beside computation, on cuda devices
@@ -141,6 +142,7 @@ struct CheckpointConfig {
 struct LoggingConfig {
   int64_t every_steps = 1;  // console lines; metrics.jsonl always gets every step
   int64_t timings_every_steps = 100;  // steps whose ops are timed; 0: none
+  bool state_hash = true;             // at the end, of weights, moments and buffers
   std::string color = "auto";
 
   bool operator==(const LoggingConfig&) const = default;

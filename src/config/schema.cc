@@ -75,6 +75,12 @@ Section RuntimeSection() {
   s.Add("attention", &RuntimeConfig::attention,
         "on cuda. auto: cuDNN where it takes the shape; unfused: matrix products and softmax kernels")
       .OneOf({"auto", "unfused"});
+  s.Add("attention_workspace_gib", &RuntimeConfig::attention_workspace_gib,
+        "on cuda, memory in GiB that attention's backward may take at a time; its deterministic form needs 2 "
+        "S^2 bytes "
+        "a head and is faster with many heads at once; one head may take more")
+      .AtLeast(0.25)
+      .AtMost(1024);
   s.Add("timeout_seconds", &RuntimeConfig::timeout_seconds,
         "how long a rank waits for others before it names them and gives up; more than the longest work of "
         "one rank alone, such as reading a checkpoint")
@@ -437,6 +443,8 @@ Section LoggingSection() {
         "from a CUDA graph; 0: none")
       .AtLeast(0)
       .AtMost(kMaxCount);
+  s.Add("state_hash", &L::state_hash,
+        "the last lines hold a hash of weights, moments and buffers; it reads all of them, seconds a GiB");
   s.Add("color", &L::color, "colours; auto: never under mpirun or into a pipe")
       .OneOf({"auto", "always", "never"});
   return s.Build();

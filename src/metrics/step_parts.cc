@@ -21,6 +21,8 @@ constexpr std::array kOpParts = {
     OpPart{"Attention", "attention"},
     OpPart{"Gemm", "dense_gemm"},
     OpPart{"Router", "router"},
+    OpPart{"SplitBf16", "router"},
+    OpPart{"AddTerms", "router"},
     OpPart{"RmsNorm", "norm"},
     OpPart{"Swiglu", "activation"},
     OpPart{"LinearCrossEntropy", "loss"},

@@ -29,6 +29,7 @@ namespace yardmaster {
 struct Implementations {
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
   AttentionMode attention = AttentionMode::kAuto;
+  int64_t attention_workspace = kAttentionWorkspace;
   bool deterministic = true;
 };
 

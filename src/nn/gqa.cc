@@ -17,7 +17,8 @@ AttentionArgs MakeArgs(const Context& ctx, const MicroBatch& mb, const GqaSaved&
           .document_start = document_start,
           .o = by_sample(s.o),
           .lse = s.lse,
-          .mode = ctx.how.attention};
+          .mode = ctx.how.attention,
+          .max_workspace = ctx.how.attention_workspace};
 }
 
 }  // namespace

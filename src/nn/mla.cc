@@ -108,7 +108,8 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
                                 .document_start = mb.DocumentStartUnless(across_documents_),
                                 .o = s.o.Reshape({B, S, H_, V_}),
                                 .lse = s.lse,
-                                .mode = ctx.how.attention};
+                                .mode = ctx.how.attention,
+                                .max_workspace = ctx.how.attention_workspace};
     AttentionBackward(ctx.stream,
                       {.forward = forward,
                        .do_ = do_.Reshape({B, S, H_, V_}),

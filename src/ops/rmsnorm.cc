@@ -47,9 +47,10 @@ void RmsNormBackward(const Stream& stream, const RmsNormBackwardArgs& g, Arena& 
   ArenaScope scope(work);
   Tensor partial_dw;
   if (g.dw.defined()) {
-    partial_dw = stream.target() == DeviceKind::kCuda
-                     ? work.Allocate("rmsnorm partial dw", accum, {cuda::RmsNormPartials(td[0]), td[1]})
-                     : work.Allocate("rmsnorm partial dw", DType::kF64, {cpu::kRmsNormPartials, td[1]});
+    partial_dw =
+        stream.target() == DeviceKind::kCuda
+            ? work.Allocate("rmsnorm partial dw", accum, {cuda::RmsNormPartials(td[0], td[1]), td[1]})
+            : work.Allocate("rmsnorm partial dw", DType::kF64, {cpu::kRmsNormPartials, td[1]});
   }
   check.Traffic({&g.dy, &g.h, &g.rstd, &g.dresidual, &g.dh}, {td[0], td[1]});
   if (stream.dry() || td[1] == 0) return;

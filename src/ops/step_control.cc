@@ -44,14 +44,22 @@ int64_t NumNormChunks(const Shape& shape) {
 }
 
 void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials) {
+  SumSquaresMulti(stream, {{x, partials}});
+}
+
+void SumSquaresMulti(const Stream& stream, const std::vector<SumSquaresPart>& parts) {
   const OpArgs check(stream, "SumSquares");
-  check.Contiguous("x", x, check.ComputeType("x", x), x.shape());
-  check.Contiguous("partials", partials, DType::kF64, {NumNormChunks(x.shape())});
-  check.Traffic({&x}, {x.elements()});
-  if (stream.dry() || x.elements() == 0) return;
-  if (stream.kind() == DeviceKind::kCpu) return cpu::SumSquares(stream, x, partials);
+  double bytes = 0;
+  for (const auto& [x, partials] : parts) {
+    check.Contiguous("x", x, check.ComputeType("x", x), x.shape());
+    check.Contiguous("partials", partials, DType::kF64, {NumNormChunks(x.shape())});
+    bytes += static_cast<double>(x.bytes());
+  }
+  check.Cost(0, bytes);
+  if (stream.dry() || parts.empty()) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::SumSquares(stream, parts);
 #if YM_HAVE_CUDA
-  if (stream.kind() == DeviceKind::kCuda) return cuda::SumSquares(stream, x, cpu::kNormChunkRows, partials);
+  if (stream.kind() == DeviceKind::kCuda) return cuda::SumSquares(stream, parts, cpu::kNormChunkRows);
 #endif
   check.NoImplementation();
 }

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "src/device/arena.h"
 #include "src/device/device.h"
@@ -45,6 +46,11 @@ struct StepState {
 // not depend on the layout. NumNormChunks(shape) partials are written.
 int64_t NumNormChunks(const Shape& shape);
 void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials /* F64 [NumNormChunks] */);
+// The same for many tensors in one op.
+struct SumSquaresPart {
+  Tensor x, partials;
+};
+void SumSquaresMulti(const Stream& stream, const std::vector<SumSquaresPart>& parts);
 
 // norm = sqrt(sum of partials in order). Sets verdict (bad if norm or loss is not finite, or overflow is set),
 // grad_norm, clip_factor, learning_rate and bias_speed (by state->tokens), loss = loss_sum * loss_scale.

@@ -115,13 +115,15 @@ int64_t Optimizer::ChunkOf(const Shard& shard, const Box& local) const {
 
 void Optimizer::Norm(Context& ctx) {
   Fill(ctx.stream, 0, partials_);
+  std::vector<SumSquaresPart> parts;
   for (const Shard& s : shards_) {
     for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
       const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
       const int64_t chunk = ChunkOf(s, piece.local);
-      SumSquares(ctx.stream, grad, partials_.Slice(chunk, chunk + NumNormChunks(grad.shape())));
+      parts.push_back({grad, partials_.Slice(chunk, chunk + NumNormChunks(grad.shape()))});
     }
   }
+  SumSquaresMulti(ctx.stream, parts);
   groups_.world->AllReduceSum(ctx.stream, partials_);  // each chunk is non-zero on one rank: the sum is exact
 }
 

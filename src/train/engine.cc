@@ -26,6 +26,8 @@ Implementations HowOf(const Config& config) {
                           : gemm == "loop"     ? GroupedGemmMode::kLoop
                                                : GroupedGemmMode::kAuto,
           .attention = config.runtime.attention == "unfused" ? AttentionMode::kUnfused : AttentionMode::kAuto,
+          .attention_workspace =
+              static_cast<int64_t>(config.runtime.attention_workspace_gib * static_cast<double>(1 << 30)),
           .deterministic = config.runtime.deterministic};
 }
 

@@ -354,7 +354,8 @@ std::string TrainingRun::Finish(int64_t last_step) {
     out += StrFormat("  %-34s %7.4f nats per token\n", "validation loss", validation_loss_);
     out += BarsLine(config_.data.validation, validation_loss_);
   }
-  out += StrCat("  state sha256   ", StateHash(engine_->SavedState(), engine_->device(), agreement_), "\n");
+  if (config_.logging.state_hash)
+    out += StrCat("  state sha256   ", StateHash(engine_->SavedState(), engine_->device(), agreement_), "\n");
   out += StrCat("  metrics        ", JoinPath(dir, "metrics.jsonl"), "\n");
   if (config_.ep.ragged_buffer_factor > 0 && runtime_.mesh().ep() > 1) {
     // The smallest factor that has this many rows, rounded up to what is printed.

@@ -36,12 +36,12 @@ TEST_CASE("attention plan: the backward stays within two gibibytes, in groups th
       const AttentionShape a = ShapeOf(2, S, 128, 128, 192, 128);
       const cuda::CudnnCut cut = cuda::CutCudnnBackward(a, deterministic);
       INFO("S " << S << " deterministic " << deterministic << ": samples " << cut.samples << " key heads " << cut.key_heads);
-      CHECK(cut.workspace <= cuda::kCudnnWorkspaceGoal);
+      CHECK(cut.workspace <= kAttentionWorkspace);
       CHECK(a.G % cut.key_heads == 0);
       CHECK((cut.samples == 1 || cut.key_heads == a.G));
       // Not smaller than it needs to be: twice as much would not fit.
       const bool all = cut.key_heads == a.G && cut.samples == a.B;
-      CHECK((all || cut.workspace > cuda::kCudnnWorkspaceGoal / 3));
+      CHECK((all || cut.workspace > kAttentionWorkspace / 3));
     }
   }
   // One head that needs more gets it.
@@ -72,7 +72,7 @@ TEST_CASE("attention plan: the dry device plans the GPU's workspace") {
   AttentionBackward(stream, {.forward = args, .do_ = args.o, .dq = args.q, .dk = args.k, .dv = args.v}, work);
   const AttentionShape shape(args);
   CHECK(static_cast<int64_t>(work.high_water()) >= cuda::AttentionWorkspaceBytes(shape, true, true));
-  CHECK(static_cast<int64_t>(work.high_water()) <= cuda::kCudnnWorkspaceGoal + 256);
+  CHECK(static_cast<int64_t>(work.high_water()) <= kAttentionWorkspace + 256);
 }
 
 #if YM_HAVE_CUDA

@@ -1,7 +1,7 @@
 #include "src/nn/moe/router.h"
 
-#include "src/ops/elementwise.h"
 #include "src/ops/gemm.h"
+#include "src/ops/split_bf16.h"
 
 namespace yardmaster {
 
@@ -37,14 +37,6 @@ Router::Router(ParameterList& list, const std::string& prefix, const ModelConfig
   if (previous_ != nullptr) previous_->published = false;
 }
 
-// x itself, or a copy in ctx.work when activations are in a lower precision.
-Tensor Router::InAccum(Context& ctx, const Tensor& x) const {
-  if (x.dtype() == ctx.types.accum) return x;
-  const Tensor copy = ctx.work.Allocate("router/x", ctx.types.accum, x.shape());
-  Copy(ctx.stream, x, copy);
-  return copy;
-}
-
 void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& counts,
                      const Tensor& forced_idx, const Tensor& sums, RouterSaved& saved) const {
   const int64_t T = x.rows(), E = spec_.num_experts, K = spec_.top_k;
@@ -61,7 +53,11 @@ void Router::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor
   ArenaScope scope(ctx.work);
   const Tensor logits =
       saved.logits.defined() ? saved.logits : ctx.work.Allocate("router/logits", ctx.types.accum, {T, E});
-  Gemm(ctx.stream, {.a = InAccum(ctx, x), .b = w_->value, .d = logits, .trans_b = true});
+  if (x.dtype() == DType::kBF16) {
+    SplitLogits(ctx, x, logits);
+  } else {
+    Gemm(ctx.stream, {.a = x, .b = w_->value, .d = logits, .trans_b = true});
+  }
   RouterForward(ctx.stream, spec_,
                 {.logits = logits,
                  .bias = bias_ != nullptr ? bias_->value : Tensor(),
@@ -108,19 +104,49 @@ void Router::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dw_TK, co
                  {.dw = dw_TK, .scores = saved.scores, .idx = saved.idx, .dlogits = saved.dlogits});
   if (saved.load.defined())
     RouterBalanceBackward(ctx.stream, spec_, weights_, BalanceArgs(mb, saved), saved.dlogits);
-  ArenaScope scope(ctx.work);
-  const Tensor dx = InAccum(ctx, dx_accumulated);
-  Gemm(ctx.stream, {.a = saved.dlogits, .b = w_->value, .d = dx, .beta = 1});
-  if (dx.dtype() != dx_accumulated.dtype()) Copy(ctx.stream, dx, dx_accumulated);
+  if (dx_accumulated.dtype() == DType::kBF16) return AddSplitInput(ctx, saved.dlogits, dx_accumulated);
+  Gemm(ctx.stream, {.a = saved.dlogits, .b = w_->value, .d = dx_accumulated, .beta = 1});
 }
 
 void Router::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const RouterSaved& saved) const {
+  if (saved.x.dtype() == DType::kBF16) return SplitWeight(ctx, saved.dlogits, saved.x);
+  Gemm(ctx.stream,
+       {.a = saved.dlogits, .b = saved.x, .d = w_->grad, .trans_a = true, .beta = w_->TakeGradBeta()});
+}
+
+// logits = x W0^T + x W1^T + x W2^T, the three products as one.
+void Router::SplitLogits(Context& ctx, const Tensor& x, const Tensor& logits) const {
   ArenaScope scope(ctx.work);
-  Gemm(ctx.stream, {.a = saved.dlogits,
-                    .b = InAccum(ctx, saved.x),
-                    .d = w_->grad,
-                    .trans_a = true,
-                    .beta = w_->TakeGradBeta()});
+  const int64_t E = spec_.num_experts, T = x.rows(), D = x.cols();
+  const Tensor terms = ctx.work.Allocate("router/w terms", DType::kBF16, {3 * E, D});
+  const Tensor products = ctx.work.Allocate("router/products", ctx.types.accum, {T, 3 * E});
+  SplitBf16(ctx.stream, w_->value,
+            {{terms.Slice(0, E), 0}, {terms.Slice(E, 2 * E), 1}, {terms.Slice(2 * E, 3 * E), 2}});
+  Gemm(ctx.stream, {.a = x, .b = terms, .d = products, .trans_b = true});
+  AddTerms(ctx.stream, {products.Cols(2 * E, 3 * E), products.Cols(E, 2 * E), products.Cols(0, E)}, 0,
+           logits);
+}
+
+// dx += l0 W0 + l1 W0 + l0 W1, rounded once: [l0 | l1 | l0] times [W0; W0; W1].
+void Router::AddSplitInput(Context& ctx, const Tensor& dlogits, const Tensor& dx) const {
+  ArenaScope scope(ctx.work);
+  const int64_t E = spec_.num_experts, T = dx.rows(), D = dx.cols();
+  const Tensor l = ctx.work.Allocate("router/dlogits terms", DType::kBF16, {T, 3 * E});
+  const Tensor w = ctx.work.Allocate("router/w terms", DType::kBF16, {3 * E, D});
+  SplitBf16(ctx.stream, dlogits, {{l.Cols(0, E), 0}, {l.Cols(E, 2 * E), 1}, {l.Cols(2 * E, 3 * E), 0}});
+  SplitBf16(ctx.stream, w_->value, {{w.Slice(0, E), 0}, {w.Slice(E, 2 * E), 0}, {w.Slice(2 * E, 3 * E), 1}});
+  Gemm(ctx.stream, {.a = l, .b = w, .d = dx, .beta = 1});
+}
+
+// dW = l0^T x + l1^T x, the two products as one.
+void Router::SplitWeight(Context& ctx, const Tensor& dlogits, const Tensor& x) const {
+  ArenaScope scope(ctx.work);
+  const int64_t E = spec_.num_experts, T = x.rows(), D = x.cols();
+  const Tensor l = ctx.work.Allocate("router/dlogits terms", DType::kBF16, {T, 2 * E});
+  const Tensor products = ctx.work.Allocate("router/products", ctx.types.accum, {2 * E, D});
+  SplitBf16(ctx.stream, dlogits, {{l.Cols(0, E), 0}, {l.Cols(E, 2 * E), 1}});
+  Gemm(ctx.stream, {.a = l, .b = x, .d = products, .trans_a = true});
+  AddTerms(ctx.stream, {products.Slice(E, 2 * E), products.Slice(0, E)}, w_->TakeGradBeta(), w_->grad);
 }
 
 }  // namespace yardmaster

@@ -3,7 +3,7 @@
 // The router: logits_TE = x_TD Wr_ED^T in the accumulator type, then choice and weights by ops/router.h.
 //   Adjoint: dlogits from dw_TK by ops/router.h;  dx = dlogits Wr;  dWr = dlogits^T x.
 // Weight and bias are kept in the accumulator type: a small difference of two scores decides which expert
-// runs.
+// runs. Logits of BF16 activations are as exact as in F32; gradients take 16 bits of dlogits and Wr.
 #pragma once
 
 #include <string>
@@ -51,7 +51,10 @@ class Router {
 
  private:
   RouterBalanceArgs BalanceArgs(const MicroBatch& mb, const RouterSaved& saved) const;
-  Tensor InAccum(Context& ctx, const Tensor& x) const;
+  // On tensor cores, where activations are BF16: the F32 operand as a sum of BF16 terms (ops/split_bf16.h).
+  void SplitLogits(Context& ctx, const Tensor& x, const Tensor& logits) const;
+  void AddSplitInput(Context& ctx, const Tensor& dlogits, const Tensor& dx) const;
+  void SplitWeight(Context& ctx, const Tensor& dlogits, const Tensor& x) const;
 
   RouterSpec spec_;
   RouterBalanceWeights weights_;

@@ -20,9 +20,8 @@ void Store(const StepState& value, const Tensor& bytes) {
   std::memcpy(bytes.data(), &value, sizeof(value));
 }
 
-}  // namespace
-
-void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials) {
+void SumSquaresOf(const Stream& stream, const Tensor& x, const Tensor& partials) {
+  if (x.elements() == 0) return;
   const int64_t cols = x.cols(), matrices = x.shape().rank() == 3 ? x.dim(0) : 1;
   const int64_t rows = x.rows() / matrices, chunks = (rows + kNormChunkRows - 1) / kNormChunkRows;
   double* out = partials.as<double>();
@@ -36,6 +35,12 @@ void SumSquares(const Stream& stream, const Tensor& x, const Tensor& partials) {
       });
     });
   });
+}
+
+}  // namespace
+
+void SumSquares(const Stream& stream, const std::vector<SumSquaresPart>& parts) {
+  for (const SumSquaresPart& part : parts) SumSquaresOf(stream, part.x, part.partials);
 }
 
 void JudgeStep(const JudgeStepArgs& g) {

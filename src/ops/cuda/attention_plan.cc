@@ -22,8 +22,15 @@ int64_t DivisorUpTo(int64_t n, int64_t limit) {
 }  // namespace
 
 AttentionShape::AttentionShape(const AttentionArgs& g)
-    : B(g.q.dim(0)), S(g.q.dim(1)), H(g.q.dim(2)), G(g.k.dim(2)), Q(g.q.dim(3)), V(g.v.dim(3)), type(g.q.dtype()),
-      documents(g.document_start.defined()) {}
+    : B(g.q.dim(0)),
+      S(g.q.dim(1)),
+      H(g.q.dim(2)),
+      G(g.k.dim(2)),
+      Q(g.q.dim(3)),
+      V(g.v.dim(3)),
+      type(g.q.dtype()),
+      documents(g.document_start.defined()),
+      max_workspace(g.max_workspace) {}
 
 bool CudnnMayRun(const AttentionShape& a) {
   return a.type == DType::kBF16 && !a.documents && a.Q % 8 == 0 && a.V % 8 == 0 && a.Q <= 256 && a.V <= 256 && a.S >= 2;
@@ -43,7 +50,7 @@ CudnnCut CutCudnnBackward(const AttentionShape& a, bool deterministic) {
   // Per query head: dP in BF16, or dq in FP32; <do, o>; and dk, dv per query head where several share a key head.
   int64_t head = (deterministic ? s * s * 2 : s * a.Q * 4) + s * 16;
   if (a.rep() > 1) head += s * (a.Q + a.V) * 4;
-  const int64_t key_head = head * a.rep(), room = kCudnnWorkspaceGoal - kCudnnFixed;
+  const int64_t key_head = head * a.rep(), room = a.max_workspace - kCudnnFixed;
   CudnnCut cut;
   cut.key_heads = DivisorUpTo(a.G, std::max<int64_t>(1, room / key_head));
   if (cut.key_heads == a.G) cut.samples = std::clamp<int64_t>(room / (key_head * a.G), 1, a.B);

@@ -13,6 +13,7 @@ struct AttentionShape {
   int64_t B = 0, S = 0, H = 0, G = 0, Q = 0, V = 0;
   DType type = DType::kBF16;
   bool documents = false;
+  int64_t max_workspace = kAttentionWorkspace;
   explicit AttentionShape(const AttentionArgs& args);
   int64_t rep() const { return H / G; }  // query heads of a key head
 };
@@ -25,8 +26,8 @@ struct CudnnCut {
   int64_t samples = 1, key_heads = 1;  // of one call; key_heads divides G
   int64_t workspace = 0;               // bytes that the call may use, scratch tensors included
 };
-inline constexpr int64_t kCudnnWorkspaceGoal = int64_t{2} << 30;  // kept to unless one head alone needs more
 CudnnCut CutCudnnForward(const AttentionShape& shape);
+// Within max_workspace, unless one head alone needs more.
 CudnnCut CutCudnnBackward(const AttentionShape& shape, bool deterministic);
 
 struct UnfusedCut {

@@ -8,6 +8,6 @@ namespace yardmaster::cuda {
 // Arguments checked.
 void RmsNormForward(const Stream& stream, const RmsNormArgs& args);
 void RmsNormBackward(const Stream& stream, const RmsNormBackwardArgs& args,
-                     const Tensor& partial_dw);  // [RmsNormPartials(T), D], accumulator type, with dw
+                     const Tensor& partial_dw);  // [RmsNormPartials(T, D), D], accumulator type, with dw
 
 }  // namespace yardmaster::cuda

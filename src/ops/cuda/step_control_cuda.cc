@@ -38,11 +38,28 @@ KernelStepState* StateOf(const Tensor& state) { return static_cast<KernelStepSta
 
 }  // namespace
 
-void SumSquares(const Stream& stream, const Tensor& x, int64_t chunk_rows, const Tensor& partials) {
-  const int64_t matrices = x.shape().rank() == 3 ? x.dim(0) : 1;
-  YM_CUDA_CHECK(stream, "SumSquares",
-                SumSquaresChunks(KernelTypeOf(x.dtype()), x.data(), matrices, x.rows() / matrices, x.cols(),
-                                 chunk_rows, partials.as<double>(), CudaStream(stream)));
+void SumSquares(const Stream& stream, const std::vector<SumSquaresPart>& parts, int64_t chunk_rows) {
+  SquaresList list;
+  DType type = DType::kF32;  // of the tensors in the list
+  const auto launch = [&] {
+    if (list.count == 0) return;
+    YM_CUDA_CHECK(stream, "SumSquares",
+                  SumSquaresChunks(KernelTypeOf(type), &list, chunk_rows, CudaStream(stream)));
+    list.count = 0;
+  };
+  for (const auto& [x, partials] : parts) {
+    if (x.elements() == 0) continue;
+    if (list.count == kSquaresTensors || x.dtype() != type) launch();
+    type = x.dtype();
+    const int64_t matrices = x.shape().rank() == 3 ? x.dim(0) : 1;
+    list.tensors[list.count++] = {.x = x.data(),
+                                  .partials = partials.as<double>(),
+                                  .matrices = matrices,
+                                  .rows = x.rows() / matrices,
+                                  .cols = x.cols(),
+                                  .first_block = 0};
+  }
+  launch();
 }
 
 void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
