@@ -23,6 +23,13 @@ OperationLog::OperationLog(CudaDevice* device) : device_(device), entries_(kKept
     device_->Check(cudaEventCreateWithFlags(entry.event.address(), cudaEventDisableTiming), "start",
                    "cudaEventCreateWithFlags");
   }
+  device_->Check(cudaHostAlloc(mark_.address(), sizeof(int64_t), cudaHostAllocMapped), "start", "cudaHostAlloc");
+  *static_cast<int64_t*>(mark_.get()) = 0;
+  void* device_mark = nullptr;
+  device_->Check(cudaHostGetDevicePointer(&device_mark, mark_.get(), 0), "start", "cudaHostGetDevicePointer");
+  device_mark_ = static_cast<int64_t*>(device_mark);
+  // Loaded now: a kernel's first launch must not be in a capture.
+  device_->Check(WriteMark(device_mark_, 0, device_->compute_stream()), "start", "WriteMark");
 }
 
 int64_t OperationLog::Enter(const char* group, const char* what, int64_t bytes) {
