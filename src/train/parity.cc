@@ -252,9 +252,10 @@ class ChoiceScores {
 
   // A row for each layer in which tokens chose otherwise than the reference, or with `forced` would have.
   std::vector<ParityRow> Rows(const ModelConfig& config, const std::vector<NamedTensor>& ours,
-                              const SafetensorsFile& expected, bool forced, double tolerance) const {
+                              const SafetensorsFile& expected, int64_t sequence, bool forced,
+                              double tolerance) const {
     std::vector<ParityRow> rows;
-    std::vector<bool> flipped;
+    std::vector<bool> changed;
     int64_t choices = 0;
     for (const NamedTensor& t : ours) {  // layer by layer
       const auto choice = by_routing_.find(t.name);
@@ -262,12 +263,12 @@ class ChoiceScores {
       const std::vector<int32_t> theirs = Ints(expected, t.name, t.tensor.shape());
       const int32_t* p = t.tensor.as<int32_t>();
       const RoutingFlips flips =
-          FindFlips(config, choice->second, {p, p + t.tensor.elements()}, theirs, forced, &flipped);
+          FindFlips(config, choice->second, {p, p + t.tensor.elements()}, theirs, sequence, forced, &changed);
       choices += t.tensor.dim(0);
       if (flips.tokens == 0) continue;
       std::string note = StrCat(flips.tokens, forced ? " tokens of " : " flips in ", t.tensor.dim(0),
                                 forced ? " would choose otherwise" : " tokens");
-      if (flips.later > 0) note += StrCat(", ", flips.later, " of them after a flip of theirs, not judged");
+      if (flips.later > 0) note += StrCat(", ", flips.later, " of them behind a flip of an earlier layer, not judged");
       if (flips.token >= 0) note += StrCat("; largest margin at token ", flips.token);
       rows.push_back({StrCat(t.name, " margin"), flips.largest_margin, tolerance, note,
                       !(flips.largest_margin <= tolerance)});
@@ -404,7 +405,7 @@ int RunParity(const ParityOptions& options) {
   std::vector<ParityRow> rows =
       CompareParity(results.list(), expected, grads ? &*grads : nullptr, TolerancesOf(options),
                     [&](const std::string& name) { return OfAnotherRun(name, config); });
-  for (ParityRow& row : choice.Rows(config, results.list(), expected, forced.has_value(),
+  for (ParityRow& row : choice.Rows(config, results.list(), expected, S, forced.has_value(),
                                     TolerancesOf(options).flip_margin))
     rows.push_back(std::move(row));
   LogInfo(ParityTable(rows));

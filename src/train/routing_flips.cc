@@ -74,14 +74,17 @@ double ChoiceMargin(const ModelConfig& c, const std::vector<double>& choice,
 }
 
 RoutingFlips FindFlips(const ModelConfig& c, const std::vector<double>& choice,
-                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference, bool forced,
-                       std::vector<bool>* flipped) {
+                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference,
+                       int64_t sequence, bool forced, std::vector<bool>* changed) {
   const auto E = static_cast<size_t>(c.n_routed_experts), K = static_cast<size_t>(c.num_experts_per_tok);
   YM_CHECK_EQ(ours.size(), reference.size());
   YM_CHECK_EQ(choice.size() / E, ours.size() / K);
-  flipped->resize(ours.size() / K, false);
+  changed->resize(ours.size() / K, false);
+  const std::vector<bool> before = *changed;
   RoutingFlips flips;
-  for (size_t t = 0; t < flipped->size(); ++t) {
+  for (size_t t = 0; t < before.size(); ++t) {
+    // Forced experts change no later layer's input.
+    if (!forced && t % static_cast<size_t>(sequence) > 0 && (*changed)[t - 1]) (*changed)[t] = true;
     const auto row = [&](const std::vector<int32_t>& idx) {
       std::vector<int64_t> experts(idx.begin() + static_cast<std::ptrdiff_t>(t * K),
                                    idx.begin() + static_cast<std::ptrdiff_t>((t + 1) * K));
@@ -93,12 +96,11 @@ RoutingFlips FindFlips(const ModelConfig& c, const std::vector<double>& choice,
     const double of_reference = ChoiceMargin(c, of_token, row(reference));
     if (forced ? of_reference <= kNoise : row(ours) == row(reference)) continue;
     ++flips.tokens;
-    if ((*flipped)[t]) {
+    if (!forced) (*changed)[t] = true;
+    if (before[t]) {
       ++flips.later;
       continue;
     }
-    // Forced experts do not change a later layer's input.
-    if (!forced) (*flipped)[t] = true;
     const double margin = forced ? of_reference : std::max(of_reference, ChoiceMargin(c, of_token, row(ours)));
     if (flips.token >= 0 && margin <= flips.largest_margin) continue;
     flips.largest_margin = margin;

@@ -14,7 +14,7 @@ namespace yardmaster {
 
 struct RoutingFlips {
   int64_t tokens = 0;         // with other experts than the reference's
-  int64_t later = 0;          // of these, with a flip in an earlier layer: their scores are those of another input
+  int64_t later = 0;          // of these, behind a flip of an earlier layer: their scores are those of another input
   double largest_margin = 0;  // over the others
   int64_t token = -1;         // that has it; -1: none
 };
@@ -29,10 +29,11 @@ double ChoiceMargin(const ModelConfig& config, const std::vector<double>& choice
 
 // Over the tokens of a layer; rows of `choice` [T, E], `ours` and `reference` [T, K]. The margin of a flip is that
 // of the reference's choice, or of ours, which should have none. With `forced`, the experts were the
-// reference's, and a flip is what the scores alone would have chosen otherwise. `flipped` [T] says which tokens
-// flipped in an earlier layer; those of this one are added.
+// reference's, and a flip is what the scores alone would have chosen otherwise. `changed` [T] says whose input
+// an earlier layer's flip has changed: its token, and through attention those behind it in its sample of
+// `sequence` tokens. Those of this layer are added.
 RoutingFlips FindFlips(const ModelConfig& config, const std::vector<double>& choice,
-                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference, bool forced,
-                       std::vector<bool>* flipped);
+                       const std::vector<int32_t>& ours, const std::vector<int32_t>& reference,
+                       int64_t sequence, bool forced, std::vector<bool>* changed);
 
 }  // namespace yardmaster

@@ -51,7 +51,8 @@ ModelConfig EvenConfig() {
   return c;
 }
 
-// `bf16_gradients`: of the rounding of BF16, which sums over few elements do not average out.
+// `bf16_gradients`: relative L2 of all gradients together, what parity allows (3e-2) or, of models whose sums do not
+// average rounding out, a little more than was seen.
 void CheckModel(const ModelConfig& config, int64_t B, int64_t S, double bf16_gradients) {
   const Batch batch = RandomBatch(B * S, config.vocab_size, 3);
   const auto cpu = MakeCpuDevice({.threads = 2});
@@ -102,7 +103,7 @@ void CheckModel(const ModelConfig& config, int64_t B, int64_t S, double bf16_gra
 
 TEST_CASE("gpu model: DeepSeek-V3 in odd sizes, against the cpu device") {
   YM_NEEDS_GPU();
-  CheckModel(TinyConfig(), 3, 7, 8e-2);
+  CheckModel(TinyConfig(), 3, 7, 5e-2);  // sums over a few dozen elements; 0.039 was seen
 }
 
 TEST_CASE("gpu model: DeepSeek-V3 with the heads of the original, against the cpu device") {
@@ -112,8 +113,8 @@ TEST_CASE("gpu model: DeepSeek-V3 with the heads of the original, against the cp
 
 TEST_CASE("gpu model: grouped-query attention and softmax routers, against the cpu device") {
   YM_NEEDS_GPU();
-  CheckModel(TinyGqaConfig("qwen3_moe"), 3, 7, 8e-2);
-  CheckModel(TinyGqaConfig("mixtral"), 3, 7, 8e-2);
+  CheckModel(TinyGqaConfig("qwen3_moe"), 3, 7, 3e-2);
+  CheckModel(TinyGqaConfig("mixtral"), 3, 7, 3e-2);
 }
 
 #if YM_HAVE_CUDA

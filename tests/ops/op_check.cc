@@ -15,6 +15,7 @@ namespace {
 constexpr size_t kWorkBytes = size_t{16} << 20;
 constexpr size_t kReferenceWorkBytes = size_t{256} << 20;  // of the cpu device for shapes that suit another device
 constexpr size_t kDeviceWorkBytes = size_t{5} << 29;  // attention on cuda plans 2 GiB
+constexpr size_t kRawWorkBytes = size_t{128} << 20;   // of each run under initcheck, which keeps as much again
 
 bool IsFloat(DType t) { return t == DType::kF32 || t == DType::kF64 || t == DType::kBF16; }
 
@@ -96,7 +97,7 @@ class Execution : public OpRun {
       : op_(op), type_(type), poison_(poison), device_(&device), stream_(device_),
         own_work_(work == nullptr ? std::make_unique<Arena>("work", device_) : nullptr),
         work_(work == nullptr ? *own_work_ : *work) {
-    if (own_work_ != nullptr) own_work_->Commit(kDeviceWorkBytes);
+    if (own_work_ != nullptr) own_work_->Commit(kRawWorkBytes);
   }
   Tensor operator[](const std::string& name) const override {
     const auto it = buffers_.find(name);

@@ -48,8 +48,8 @@ TEST_CASE("routing flips: tokens with other experts, and the largest margin amon
   const std::vector<double> choice = {0.5, 0.4, 0.1, 0.2, 0.9, 0.1, 0.3, 0.31, 0.0, 0.7, 0.1, 0.2};
   const std::vector<int32_t> chosen = {0, 1, 1, 0};  // what these scores say
   const auto find = [&](const std::vector<int32_t>& ours, const std::vector<int32_t>& reference) {
-    std::vector<bool> flipped;
-    return FindFlips(c, choice, ours, reference, /*forced=*/false, &flipped);
+    std::vector<bool> changed;
+    return FindFlips(c, choice, ours, reference, /*sequence=*/4, /*forced=*/false, &changed);
   };
   CHECK(find(chosen, chosen).tokens == 0);
   RoutingFlips flips = find(chosen, {0, 1, 0, 0});
@@ -65,26 +65,29 @@ TEST_CASE("routing flips: tokens with other experts, and the largest margin amon
   CHECK(flips.largest_margin == Approx(0.8));
 }
 
-TEST_CASE("routing flips: one behind another flip of its token counts, but is not judged") {
+TEST_CASE("routing flips: behind another flip of its token or sample one counts, but is not judged") {
   const ModelConfig c = Config(3, 1, 1, 1);
-  const std::vector<int32_t> chosen = {0, 0};
-  std::vector<bool> flipped;
-  RoutingFlips flips = FindFlips(c, {0.5, 0.49, 0.1, 0.5, 0.4, 0.1}, chosen, {1, 0}, false, &flipped);
-  CHECK(flips.tokens == 1);
-  CHECK(flips.later == 0);
-  flips = FindFlips(c, {0.9, 0.1, 0.1, 0.5, 0.4, 0.1}, chosen, {1, 1}, false, &flipped);
+  const std::vector<int32_t> chosen = {0, 0, 0, 0};  // two samples of two
+  std::vector<bool> changed;
+  const std::vector<double> choice = {0.5, 0.49, 0.1, 0.9, 0.4, 0.1, 0.5, 0.4, 0.1, 0.5, 0.3, 0.1};
+  RoutingFlips flips = FindFlips(c, choice, chosen, {1, 0, 0, 1}, 2, false, &changed);
   CHECK(flips.tokens == 2);
-  CHECK(flips.later == 1);
-  CHECK(flips.token == 1);
+  CHECK(flips.later == 0);
+  CHECK(flips.token == 3);
+  CHECK(flips.largest_margin == Approx(0.2));
+  flips = FindFlips(c, choice, chosen, {1, 1, 1, 1}, 2, false, &changed);
+  CHECK(flips.tokens == 4);
+  CHECK(flips.later == 3);  // the token itself, the one behind it, the other sample's second
+  CHECK(flips.token == 2);
   CHECK(flips.largest_margin == Approx(0.1));
 }
 
 TEST_CASE("routing flips: with forced experts, what the scores would have chosen, in every layer") {
   const ModelConfig c = Config(3, 1, 1, 1);
   const std::vector<int32_t> forced = {1, 0};
-  std::vector<bool> flipped;
+  std::vector<bool> changed;
   for (int layer = 0; layer < 2; ++layer) {
-    const RoutingFlips flips = FindFlips(c, {0.5, 0.49, 0.1, 0.5, 0.4, 0.1}, forced, forced, true, &flipped);
+    const RoutingFlips flips = FindFlips(c, {0.5, 0.49, 0.1, 0.5, 0.4, 0.1}, forced, forced, 2, true, &changed);
     CHECK(flips.tokens == 1);
     CHECK(flips.later == 0);
     CHECK(flips.token == 0);
