@@ -9,6 +9,7 @@ usage: scripts/sanitize.sh [TOOL...]
 TOOL: memcheck, initcheck, racecheck, synccheck; all by default. From the environment:
   GPU_TEST  the test binary (bazel-bin/tests/cuda/gpu_test)   OUT   folder of the logs (a new one)
   JOBS      processes at a time (half the cores)              LIMIT seconds for each (300)
+  FAMILY    a regular expression: these families alone, of attention, elementwise, embedding, gemm, ...
 initcheck runs on memory that is not cleared (YM_TEST_RAW_MEMORY) and counts reads of our kernels alone: libraries
 read padding of their own. racecheck and synccheck leave out attention and the GEMMs, whose asynchronous copies and
 barriers they do not follow.
@@ -74,7 +75,7 @@ main() {
       grep -vE '^(attention|gemm|grouped-gemm|model|model-even)\|'
     else
       cat
-    fi | sed "s/^/$tool|/"
+    fi | grep -E "^(${FAMILY:-.*})\\|" | sed "s/^/$tool|/"
   done | tr '\n' '\0' | xargs -0 -P "${JOBS:-$((($(nproc) + 1) / 2))}" -I{} bash -c 'one "$1"' _ {} |
     tee "$OUT/summary.txt"
   echo "$(grep -c '^ok' "$OUT/summary.txt" || true) clean, $(grep -c '^FAIL' "$OUT/summary.txt" || true) not; logs in $OUT"

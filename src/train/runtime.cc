@@ -8,7 +8,6 @@
 #include "src/comm/agree.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/comm/ep/mpi_dispatcher.h"
-#include "src/config/supported.h"
 #include "src/config/validate.h"
 
 #if YM_HAVE_CUDA
@@ -50,8 +49,7 @@ std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& 
     return StrCat(local_ranks, " ranks on this machine, which has ", status.usable, status.usable == 1 ? " GPU" : " GPUs",
                   " (runtime.share_device lets ranks share one)");
   }
-  const std::vector<std::string> missing = MissingOnCuda(config);
-  return missing.empty() ? "" : missing[0];
+  return "";
 }
 
 DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason) {
