@@ -39,8 +39,8 @@ BenchSizes ProxySizes(int64_t tokens);
 // Small ones, odd and even, that the cpu device computes in a moment.
 BenchSizes RandomSizes(uint64_t seed);
 
-// kWork: BF16 or F32 as asked, kAccum: F32 beside BF16; both F64 in the reference.
-enum class BenchType : uint8_t { kWork, kAccum, kI32, kI64, kF64, kU8 };
+// kWork: BF16 or F32 as asked, kAccum: F32 beside BF16; both F64 in the reference. The others are what they say.
+enum class BenchType : uint8_t { kWork, kAccum, kI32, kI64, kBF16, kF32, kF64, kU8 };
 
 struct BenchBuffer {
   std::string name;

@@ -58,6 +58,8 @@ const std::vector<BenchOpEntry>& BenchOps() {
       {"adamw", "the update of many tensors", BenchAdamW},
       {"router-bias", "the bias that balances the experts", BenchRouterBias},
       {"elementwise", "add, convert, fill", BenchElementwise},
+      {"split-bf16", "an F32 matrix as BF16 terms, and sums of F32 terms", BenchSplitBf16},
+      {"random-normal", "initial weights", BenchRandomNormal},
   };
   return ops;
 }

@@ -89,6 +89,10 @@ DType BenchDType(BenchType type, DType work) {
       return DType::kI32;
     case BenchType::kI64:
       return DType::kI64;
+    case BenchType::kBF16:
+      return DType::kBF16;
+    case BenchType::kF32:
+      return DType::kF32;
     case BenchType::kF64:
       return DType::kF64;
     case BenchType::kU8:

@@ -19,6 +19,8 @@ BenchOp BenchMlaRope(const BenchSizes& s);
 BenchOp BenchGqaRope(const BenchSizes& s);
 BenchOp BenchSwiglu(const BenchSizes& s);
 BenchOp BenchElementwise(const BenchSizes& s);
+BenchOp BenchSplitBf16(const BenchSizes& s);
+BenchOp BenchRandomNormal(const BenchSizes& s);
 BenchOp BenchAttentionMla(const BenchSizes& s);
 BenchOp BenchAttentionGqa(const BenchSizes& s);
 BenchOp BenchGemm(const BenchSizes& s);

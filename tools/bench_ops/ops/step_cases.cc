@@ -106,6 +106,7 @@ BenchOp BenchNorm(const BenchSizes& s) {
   op.buffers = {
       {.name = "grad", .shape = shape, .type = BenchType::kAccum, .scale = 1},
       {.name = "partials", .shape = {NumNormChunks(shape)}, .type = BenchType::kF64},
+      {.name = "partials of many", .shape = {NumNormChunks(shape)}, .type = BenchType::kF64},
       {.name = "loss_sum", .shape = {1}, .type = BenchType::kF64, .values = {123}},
       Schedule("learning_rate", 1e-3),
       Schedule("bias_speed", 1e-4),
@@ -116,6 +117,19 @@ BenchOp BenchNorm(const BenchSizes& s) {
        .run = [](const BenchRun& r) { SumSquares(r.stream(), r["grad"], r["partials"]); },
        .outputs = {"partials"},
        .moves = {{"grad"}, {"partials"}},
+       .tolerance_bf16 = 1e-5},
+      {.name = "squares of many",
+       .run =
+           [](const BenchRun& r) {
+             std::vector<SumSquaresPart> parts;
+             const Tensor grad = r["grad"], partials = r["partials of many"];
+             const int64_t chunks = partials.dim(0) / grad.dim(0);
+             for (int64_t e = 0; e < grad.dim(0); ++e)
+               parts.push_back({grad.At(e), partials.Slice(e * chunks, (e + 1) * chunks)});
+             SumSquaresMulti(r.stream(), parts);
+           },
+       .outputs = {"partials of many"},
+       .moves = {{"grad"}, {"partials of many"}},
        .tolerance_bf16 = 1e-5},
       {.name = "verdict",
        .run =

@@ -7,7 +7,9 @@
 #include "src/ops/embedding.h"
 #include "src/ops/gqa_rope.h"
 #include "src/ops/mla_rope_pack.h"
+#include "src/ops/random_normal.h"
 #include "src/ops/rmsnorm.h"
+#include "src/ops/split_bf16.h"
 #include "src/ops/swiglu.h"
 #include "tools/bench_ops/ops/op_cases.h"
 #include "tools/bench_ops/ops/random_inputs.h"
@@ -256,6 +258,58 @@ BenchOp BenchElementwise(const BenchSizes& s) {
        .outputs = {"filled"},
        .moves = {{"filled"}}},
   };
+  return op;
+}
+
+// The router's operands: hidden states in, scores out.
+BenchOp BenchSplitBf16(const BenchSizes& s) {
+  const Shape tokens{s.T(), s.hidden}, scores{s.T(), s.experts};
+  BenchOp op;
+  op.sizes = StrCat(s.T(), " x ", s.hidden, " and ", s.experts);
+  op.buffers = {
+      {.name = "x", .shape = tokens, .type = BenchType::kF32, .scale = 1},
+      {.name = "first", .shape = tokens, .type = BenchType::kBF16},
+      {.name = "second", .shape = tokens, .type = BenchType::kBF16},
+      {.name = "third", .shape = tokens, .type = BenchType::kBF16},
+      {.name = "a", .shape = scores, .type = BenchType::kF32, .scale = 1},
+      {.name = "b", .shape = scores, .type = BenchType::kF32, .scale = 1e-2},
+      {.name = "sum", .shape = scores, .type = BenchType::kF32, .scale = 1},
+  };
+  op.calls = {
+      {.name = "split",
+       .run =
+           [](const BenchRun& r) {
+             SplitBf16(r.stream(), r["x"],
+                       {{.y = r["first"], .term = 0}, {.y = r["second"], .term = 1}, {.y = r["third"], .term = 2}});
+           },
+       .outputs = {"first", "second", "third"},
+       .moves = {{"x"}, {"first"}, {"second"}, {"third"}}},
+      {.name = "add terms",
+       .run = [](const BenchRun& r) { AddTerms(r.stream(), {r["a"], r["b"]}, 1, r["sum"]); },
+       .outputs = {"sum"},
+       .moves = {{"a"}, {"b"}, {"sum"}, {"sum"}}},
+  };
+  return op;
+}
+
+BenchOp BenchRandomNormal(const BenchSizes& s) {
+  const Shape shape{2 * s.ffn, s.hidden};
+  const uint64_t seed = s.seed;
+  BenchOp op;
+  op.sizes = StrCat(shape[0], " x ", shape[1]);
+  op.buffers = {{.name = "master", .shape = shape, .type = BenchType::kAccum}, {.name = "weight", .shape = shape}};
+  op.calls = {{.name = "values",
+               .run =
+                   [=](const BenchRun& r) {
+                     RandomNormal(r.stream(), {.seed = seed,
+                                               .number_stream = 7,
+                                               .scale = 0.02,
+                                               .spec = ShardSpec::Replicated({shape[0], shape[1]}),
+                                               .y = r["master"],
+                                               .copy = r["weight"]});
+                   },
+               .outputs = {"master", "weight"},
+               .moves = {{"master"}, {"weight"}}}};
   return op;
 }
 
