@@ -17,9 +17,13 @@ __global__ void __launch_bounds__(kCountThreads) CountsKernel(const __grid_const
   const int n = g.size;
   const int64_t E = a.E, L = E / n, row = E + 2;
   const int64_t head = HeadWord(EpOp::kCounts, 0, 0);
-  const auto no_rows = [&] {  // for what runs after a failure
+  // For what runs after a failure: no rows, in a step that changes nothing.
+  const auto no_rows = [&] {
     for (int64_t l = threadIdx.x; l <= L; l += kCountThreads) a.offsets[l] = 0;
-    if (threadIdx.x == 0) *a.needed = 0;
+    if (threadIdx.x == 0) {
+      *a.needed = 0;
+      *a.overflow = 1;
+    }
   };
   const uint64_t epoch = Begin(g);
   if (epoch == 0) {

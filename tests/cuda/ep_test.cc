@@ -260,6 +260,19 @@ TEST_CASE("ep: a peer that stops is named within the deadline, and the step chan
       CHECK(world.Get<int32_t>(in.at[s].overflow)[0] == 1);
     }
     CHECK(!world.rank(2).dispatcher->Failure().has_value());
+    // Nor does a later step, whatever rank 2 does by then: its plan has no rows.
+    for (int s = 0; s < 4; ++s) world.Set<int32_t>(in.at[s].overflow, {0});
+    world.Wait();
+    for (int s : {0, 1, 3}) {
+      EpWorld::Rank& r = world.rank(s);
+      r.dispatcher->Plan(world.stream(s), in.at[s].idx, in.at[s].overflow, &r.handle_, r.saved, r.work);
+    }
+    world.Wait();
+    for (int s : {0, 1, 3}) {
+      CHECK(world.Get<int32_t>(in.at[s].overflow)[0] == 1);
+      CHECK(world.Get<int64_t>(world.rank(s).handle_.offsets).back() == 0);
+      CHECK(world.rank(s).dispatcher->Failure()->peer == 2);
+    }
   }
 }
 
