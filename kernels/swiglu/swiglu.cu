@@ -1,22 +1,12 @@
 #include "kernels/common/block_reduce.cuh"
 #include "kernels/common/pack.cuh"
 #include "kernels/swiglu/swiglu.h"
+#include "kernels/swiglu/swiglu_act.cuh"
 
 namespace yardmaster {
 namespace {
 
 constexpr int kThreads = 128;
-
-template <class A>
-__device__ __forceinline__ A Sigmoid(A z) {
-  return A{1} / (A{1} + exp(-z));
-}
-
-// The same products in the same order wherever it is inlined: backward repeats forward's bits.
-template <class A>
-__device__ __forceinline__ A Act(A w, A g, A u) {
-  return w * (g * Sigmoid(g)) * u;
-}
 
 __device__ __forceinline__ int64_t UsedRows(const int64_t* num_rows, int64_t R) {
   if (num_rows == nullptr) return R;
@@ -38,7 +28,7 @@ __global__ void __launch_bounds__(kThreads)
       LoadAccum<kWidth>(gate + f, g);
       LoadAccum<kWidth>(gate + F + f, u);
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) g[j] = Act(wr, g[j], u[j]);
+      for (int j = 0; j < kWidth; ++j) g[j] = SwigluAct(wr, g[j], u[j]);
       StoreRounded<kWidth>(act + r * F + f, g);
     }
   }
@@ -63,7 +53,7 @@ __global__ void __launch_bounds__(kThreads)
       LoadAccum<kWidth>(dact + r * F + f, d);
 #pragma unroll
       for (int j = 0; j < kWidth; ++j) {
-        a[j] = Act(wr, g[j], u[j]);
+        a[j] = SwigluAct(wr, g[j], u[j]);
         const A s = Sigmoid(g[j]), silu = g[j] * s;
         sum += d[j] * silu * u[j];
         const A dgate_j = d[j] * wr * u[j] * (s * (A{1} + g[j] * (A{1} - s)));

@@ -2,6 +2,9 @@
 
 #include "src/ops/cpu/quantize_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/quantize_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -33,10 +36,9 @@ void CheckQuantized(const OpArgs& check, const char* name, const QuantFormat& fo
   check.Contiguous(name, q.scales, format.scale_type(), scales);
 }
 
-// cuda reads and writes whole runs.
-void CheckRuns(const Stream& stream, const QuantFormat& format, int64_t columns) {
-  YM_CHECK(stream.target() != DeviceKind::kCuda || columns % format.run() == 0, QuantName(format), " of ", columns,
-           " columns: cuda takes multiples of ", format.run());
+// Kernels move 16 codes at once.
+void CheckColumns(const Stream& stream, int64_t columns) {
+  YM_CHECK(stream.target() != DeviceKind::kCuda || columns % 16 == 0, columns, " columns: cuda takes multiples of 16");
 }
 
 }  // namespace
@@ -64,9 +66,12 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
   const int64_t R = g.x.dim(0), C = g.x.dim(1), L = Groups(check, g.offsets);
   CheckQuantized(check, "rows", g.format, g.rows, {R, C});
   CheckQuantized(check, "cols", g.format, g.cols, {C, PaddedRows(R, L)});
-  CheckRuns(stream, g.format, C);
+  CheckColumns(stream, C);
   if (stream.dry() || g.x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeRows(stream, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::QuantizeRows(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -77,10 +82,13 @@ void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   YM_CHECK(g.w.contiguous(), "w ", g.w.shape(), " is strided");
   CheckQuantized(check, "rows", g.format, g.rows, {L, N, K});
   CheckQuantized(check, "cols", g.format, g.cols, {L, K, N});
-  CheckRuns(stream, g.format, N);
-  CheckRuns(stream, g.format, K);
+  CheckColumns(stream, N);
+  CheckColumns(stream, K);
   if (stream.dry() || g.w.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeWeights(stream, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::QuantizeWeights(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -92,9 +100,12 @@ void Dequantize(const Stream& stream, const DequantizeArgs& g) {
   YM_CHECK(g.rows.defined() != g.cols.defined(), "one of rows and cols");
   CheckQuantized(check, "rows", g.format, g.rows, {R, C});
   CheckQuantized(check, "cols", g.format, g.cols, {C, PaddedRows(R, L)});
-  CheckRuns(stream, g.format, C);
+  CheckColumns(stream, C);
   if (stream.dry() || g.out.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Dequantize(stream, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::Dequantize(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -106,10 +117,13 @@ void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const
   YM_CHECK(g.rows.defined() != g.cols.defined(), "one of rows and cols");
   CheckQuantized(check, "rows", g.format, g.rows, {L, N, K});
   CheckQuantized(check, "cols", g.format, g.cols, {L, K, N});
-  CheckRuns(stream, g.format, N);
-  CheckRuns(stream, g.format, K);
+  CheckColumns(stream, N);
+  CheckColumns(stream, K);
   if (stream.dry() || out.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::DequantizeWeights(stream, g, out);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::DequantizeWeights(stream, g, out);
+#endif
   check.NoImplementation();
 }
 
@@ -121,6 +135,9 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& off
   check.Contiguous("tiles", tiles, DType::kU8, TileScaleShape(R, L, runs));
   if (stream.dry() || tiles.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::ScalesToTiles(stream, scales, offsets, tiles);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::ScalesToTiles(stream, scales, offsets, tiles);
+#endif
   check.NoImplementation();
 }
 

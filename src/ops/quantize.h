@@ -14,7 +14,7 @@
 // and no run may reach across groups: there group l begins at the sum over earlier groups of their rows rounded up to
 // kGroupAlignment, in a row space of PaddedRows(R, L). Pad rows within a group are zeros: codes 0, scales of the values alone.
 // Columns beyond the last group are not written.
-// A last run shorter than 128 or 32 is legal on cpu; cuda wants multiples of 128 (fp8_block) or 32 columns.
+// A last run may be shorter than 128 or 32. cuda wants multiples of 16 columns (of a weight: N and K).
 #pragma once
 
 #include "src/device/device.h"

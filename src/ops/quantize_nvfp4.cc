@@ -2,6 +2,9 @@
 
 #include "src/ops/cpu/quantize_nvfp4_cpu.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/quantize_nvfp4_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -29,6 +32,9 @@ void AbsMax(const Stream& stream, const Tensor& x, const Tensor& out) {
   check.Contiguous("out", out, DType::kF32, {1});
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::AbsMax(x, out);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::AbsMax(stream, x, out);
+#endif
   check.NoImplementation();
 }
 
@@ -38,6 +44,9 @@ void QuantizeNvfp4(const Stream& stream, const Nvfp4Args& g) {
   CheckCodes(stream, check, g, g.x.dim(0), g.x.dim(1));
   if (stream.dry() || g.x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeNvfp4(stream, g);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::QuantizeNvfp4(stream, g);
+#endif
   check.NoImplementation();
 }
 
@@ -48,6 +57,9 @@ void DequantizeNvfp4(const Stream& stream, const Nvfp4Args& g, const Tensor& out
   CheckCodes(stream, check, g, out.dim(0), out.dim(1));
   if (stream.dry() || out.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::DequantizeNvfp4(stream, g, out);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::DequantizeNvfp4(stream, g, out);
+#endif
   check.NoImplementation();
 }
 

@@ -1,7 +1,6 @@
 #include "src/ops/recipe_gemm.h"
 
 #include "src/ops/gemm.h"
-#include "src/ops/grouped_gemm.h"
 #include "src/ops/scaled_gemm.h"
 
 namespace yardmaster {
@@ -42,7 +41,7 @@ Quantized QuantizedColsOf(const Stream& stream, const QuantFormat& format, const
 void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeForwardArgs& g, Arena& work) {
   const double beta = g.addend.defined() ? 1 : 0;
   if (!recipe.format) {
-    if (g.offsets.defined()) return GroupedGemmForward(stream, g.x, g.w, g.offsets, g.y);
+    if (g.offsets.defined()) return GroupedGemmForward(stream, g.x, g.w, g.offsets, g.y, g.grouped_gemm);
     return Gemm(stream, {.a = g.x, .b = g.w, .d = g.y, .c = g.addend, .trans_b = true, .beta = beta});
   }
   ArenaScope scope(work);
@@ -50,14 +49,21 @@ void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeF
   const Quantized x = QuantizedRowsOf(stream, *recipe.format, g.x, g.offsets, work);
   const Quantized qw = Allocate(work, "recipe/weight", *recipe.format, w.shape());
   QuantizeWeights(stream, {.format = *recipe.format, .w = w, .rows = qw});
-  ScaledGemm(stream, {.format = *recipe.format, .x = x, .w = qw, .offsets = g.offsets, .y = g.y, .c = g.addend, .beta = beta},
+  ScaledGemm(stream, {.format = *recipe.format,
+                      .x = x,
+                      .w = qw,
+                      .offsets = g.offsets,
+                      .y = g.y,
+                      .c = g.addend,
+                      .beta = beta,
+                      .grouped_gemm = g.grouped_gemm},
              work);
 }
 
 void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardInputArgs& g, Arena& work) {
   const double beta = g.accumulate ? 1 : 0;
   if (!recipe.format) {
-    if (g.offsets.defined()) return GroupedGemmBackwardInput(stream, g.dy, g.w, g.offsets, g.dx);
+    if (g.offsets.defined()) return GroupedGemmBackwardInput(stream, g.dy, g.w, g.offsets, g.dx, g.grouped_gemm);
     return Gemm(stream, {.a = g.dy, .b = g.w, .d = g.dx, .beta = beta});
   }
   ArenaScope scope(work);
@@ -65,12 +71,21 @@ void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const R
   const Quantized dy = QuantizedRowsOf(stream, *recipe.format, g.dy, g.offsets, work);
   const Quantized qw = Allocate(work, "recipe/weight", *recipe.format, {w.dim(0), w.dim(2), w.dim(1)});
   QuantizeWeights(stream, {.format = *recipe.format, .w = w, .cols = qw});
-  ScaledGemm(stream, {.format = *recipe.format, .x = dy, .w = qw, .offsets = g.offsets, .y = g.dx, .beta = beta}, work);
+  ScaledGemm(stream, {.format = *recipe.format,
+                      .x = dy,
+                      .w = qw,
+                      .offsets = g.offsets,
+                      .y = g.dx,
+                      .beta = beta,
+                      .grouped_gemm = g.grouped_gemm},
+             work);
 }
 
 void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardWeightArgs& g, Arena& work) {
   if (!recipe.format) {
-    if (g.offsets.defined()) return GroupedGemmBackwardWeight(stream, g.dy, g.x, g.offsets, g.beta, g.dw);
+    if (g.offsets.defined()) {
+      return GroupedGemmBackwardWeight(stream, g.dy, g.x, g.offsets, g.beta, g.dw, g.grouped_gemm);
+    }
     return Gemm(stream, {.a = g.dy, .b = g.x, .d = g.dw, .trans_a = true, .beta = g.beta});
   }
   ArenaScope scope(work);
@@ -82,7 +97,8 @@ void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const 
                             .x = x,
                             .offsets = g.offsets,
                             .dw = Grouped(g.dw),
-                            .beta = g.beta},
+                            .beta = g.beta,
+                            .grouped_gemm = g.grouped_gemm},
                    work);
 }
 

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "src/device/arena.h"
+#include "src/ops/grouped_gemm.h"
 #include "src/ops/quantize.h"
 
 namespace yardmaster {
@@ -32,6 +33,7 @@ struct RecipeForwardArgs {
   Tensor offsets = {};  // with a w of three axes
   Tensor y;
   Tensor addend = {};   // [R, N], may be y itself; without offsets only
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of products in the operands' own precision or in BF16
 };
 void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeForwardArgs& args, Arena& work);
 
@@ -41,6 +43,7 @@ struct RecipeBackwardInputArgs {
   Tensor offsets = {};
   Tensor dx;
   bool accumulate = false;  // without offsets only
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
 };
 void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardInputArgs& args, Arena& work);
 
@@ -50,6 +53,7 @@ struct RecipeBackwardWeightArgs {
   Tensor offsets = {};
   Tensor dw;
   double beta = 0;
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
 };
 void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardWeightArgs& args, Arena& work);
 

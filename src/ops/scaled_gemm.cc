@@ -2,7 +2,6 @@
 
 #include "src/ops/cpu/scaled_gemm_cpu.h"
 #include "src/ops/gemm.h"
-#include "src/ops/grouped_gemm.h"
 #include "src/ops/op_args.h"
 
 namespace yardmaster {
@@ -28,7 +27,7 @@ void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& wo
   Dequantize(stream, {.format = g.format, .rows = g.x, .offsets = g.offsets, .out = x});
   DequantizeWeights(stream, {.format = g.format, .w = {}, .rows = g.w}, w);
   if (g.offsets.defined()) {
-    GroupedGemmForward(stream, x, w, g.offsets, g.y);
+    GroupedGemmForward(stream, x, w, g.offsets, g.y, g.grouped_gemm);
   } else {
     Gemm(stream, {.a = x, .b = w.At(0), .d = g.y, .c = g.c, .trans_b = true, .beta = g.beta});
   }
@@ -42,7 +41,7 @@ void WeightThroughHigh(const Stream& stream, const ScaledGemmWeightArgs& g, Aren
   Dequantize(stream, {.format = g.format, .cols = g.dy, .offsets = g.offsets, .out = dy});
   Dequantize(stream, {.format = g.format, .cols = g.x, .offsets = g.offsets, .out = x});
   if (g.offsets.defined()) {
-    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw);
+    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm);
   } else {
     Gemm(stream, {.a = dy, .b = x, .d = g.dw.At(0), .trans_a = true, .beta = g.beta});
   }

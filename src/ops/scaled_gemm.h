@@ -14,6 +14,7 @@
 #pragma once
 
 #include "src/device/arena.h"
+#include "src/ops/grouped_gemm.h"
 #include "src/ops/quantize.h"
 
 namespace yardmaster {
@@ -26,6 +27,7 @@ struct ScaledGemmArgs {
   Tensor y;             // [R, N] F32 on cpu, BF16 on cuda; any ld without offsets
   Tensor c = {};        // like y, read when beta != 0; undefined: y itself. Without offsets only
   double beta = 0;
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of mxfp8's products in BF16
 };
 void ScaledGemm(const Stream& stream, const ScaledGemmArgs& args, Arena& work);
 
@@ -37,6 +39,7 @@ struct ScaledGemmWeightArgs {
   Tensor offsets = {};
   Tensor dw;            // [L, N, K] F32
   double beta = 0;
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of mxfp8's products in BF16
 };
 void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& args, Arena& work);
 

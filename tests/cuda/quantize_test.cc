@@ -1,0 +1,411 @@
+#include "src/ops/quantize.h"
+
+#include <cmath>
+#include <cstring>
+#include <iomanip>
+#include <iostream>
+
+#include "src/ops/quantize_fused.h"
+#include "src/ops/quantize_nvfp4.h"
+#include "src/ops/recipe_gemm.h"
+#include "src/ops/rmsnorm.h"
+#include "src/ops/swiglu.h"
+#include "src/tensor/safetensors.h"
+#include "tests/cuda/gpu.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/cuda_stream.h"
+#endif
+
+namespace yardmaster::testing {
+namespace {
+
+constexpr QuantFormat kMx{QuantKind::kMxfp8};
+constexpr QuantFormat kPow2{QuantKind::kFp8Block, true};
+constexpr QuantFormat kExact{QuantKind::kFp8Block, false};
+
+// A pair of tensors of one shape, on the host and on the GPU, both full of 0xFF: what an op leaves alone stays so on both.
+struct Pair {
+  HostTensor host;
+  Tensor gpu;
+  Tensor cpu() const { return host.view(); }
+};
+Pair MakePair(Gpu& gpu, DType type, const Shape& shape) {
+  Pair p{HostTensor(type, shape), gpu.Make(type, shape)};
+  if (shape.elements()) std::memset(p.cpu().data(), 0xFF, static_cast<size_t>(p.cpu().bytes()));
+  return p;
+}
+Pair MakePair(Gpu& gpu, const Tensor& source) {  // contiguous, on the host
+  Pair p = MakePair(gpu, source.dtype(), source.shape());
+  if (source.elements() == 0) return p;
+  std::memcpy(p.cpu().data(), source.data(), static_cast<size_t>(source.bytes()));
+  gpu.device().CopyFromHost(p.gpu.data(), source.data(), static_cast<size_t>(source.bytes()));
+  return p;
+}
+
+// The first byte that differs, or -1.
+int64_t FirstDifference(Gpu& gpu, const Pair& p) {
+  if (p.cpu().elements() == 0) return -1;
+  const std::string there = gpu.Bytes(p.gpu);
+  const char* here = static_cast<const char*>(p.cpu().data());
+  for (size_t i = 0; i < there.size(); ++i)
+    if (there[i] != here[i]) return static_cast<int64_t>(i);
+  return -1;
+}
+
+// Values, a NaN being any NaN.
+int64_t DifferentValues(Gpu& gpu, const Pair& p) {
+  const std::vector<double> a = ValuesOf(p.cpu()), b = gpu.Values(p.gpu);
+  int64_t n = 0;
+  for (size_t i = 0; i < a.size(); ++i) n += !(a[i] == b[i] || (std::isnan(a[i]) && std::isnan(b[i])));
+  return n;
+}
+
+struct Copy {
+  Pair codes, scales;
+  Quantized cpu() const { return {codes.cpu(), scales.cpu()}; }
+  Quantized gpu() const { return {codes.gpu, scales.gpu}; }
+};
+Copy MakeCopy(Gpu& gpu, const QuantFormat& f, const Shape& codes) {
+  return {MakePair(gpu, DType::kU8, codes),
+          MakePair(gpu, f.scale_type(), codes.rank() == 3 ? WeightScaleShape(f, codes[0], codes[1], codes[2])
+                                                          : ScaleShape(f, codes[0], codes[1]))};
+}
+void CheckSame(Gpu& gpu, const Copy& c) {
+  CHECK(FirstDifference(gpu, c.codes) == -1);
+  CHECK(FirstDifference(gpu, c.scales) == -1);
+}
+
+// Ordinary values, and rows of every other kind.
+HostTensor Source(DType type, int64_t R, int64_t C, bool specials) {
+  std::vector<double> v = RandomValues("source", R * C);
+  const auto row = [&](int64_t r, auto&& f) {
+    for (int64_t c = 0; c < C && r < R; ++c) f(v[static_cast<size_t>(r * C + c)], c);
+  };
+  if (specials) {
+    row(1, [](double& x, int64_t) { x *= 1e30; });
+    row(2, [](double& x, int64_t) { x *= 1e-37; });  // subnormals
+    row(3, [](double& x, int64_t) { x = 0; });
+    row(5, [](double& x, int64_t) { x *= std::ldexp(1.0, -95); });
+    row(6, [](double& x, int64_t c) { x = c % 5 ? -448 : 449; });
+    row(7, [](double& x, int64_t) { x = -0.0; });
+    row(70, [](double& x, int64_t c) { x = std::ldexp(static_cast<double>(c % 31), static_cast<int>(c % 40) - 20); });
+    row(100, [](double& x, int64_t c) { if (c == 37) x = NAN; });
+    row(140, [](double& x, int64_t c) { if (c == 90) x = -INFINITY; });
+  }
+  HostTensor t(type, {R, C});
+  SetValues(t.view(), v);
+  return t;
+}
+
+void CheckRows(const QuantFormat& format, DType type, const std::vector<int64_t>& counts, int64_t tail, int64_t C, int64_t extra = 0) {
+  INFO(QuantName(format) << " " << format.power_of_two << " " << DTypeName(type) << " groups " << counts.size() << " C " << C);
+  Gpu gpu(size_t{1} << 30, size_t{1} << 20);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const Stream cpu(device.get());
+  std::vector<double> offsets = {0};
+  for (const int64_t n : counts) offsets.push_back(offsets.back() + static_cast<double>(n));
+  const auto L = static_cast<int64_t>(counts.size());
+  const int64_t R = static_cast<int64_t>(offsets.back()) + tail;
+  const Pair wide = MakePair(gpu, Source(type, R, C + extra, true).view());
+  HostTensor off_host(DType::kI64, {L + 1});
+  SetValues(off_host.view(), offsets);
+  const Pair off = MakePair(gpu, off_host.view());
+  const Copy rows = MakeCopy(gpu, format, {R, C}), cols = MakeCopy(gpu, format, {C, PaddedRows(R, L)});
+  QuantizeRows(cpu, {.format = format, .x = wide.cpu().Cols(extra, C + extra), .offsets = off.cpu(), .rows = rows.cpu(), .cols = cols.cpu()});
+  QuantizeRows(gpu.stream(), {.format = format, .x = wide.gpu.Cols(extra, C + extra), .offsets = off.gpu, .rows = rows.gpu(), .cols = cols.gpu()});
+  CheckSame(gpu, rows);
+  CheckSame(gpu, cols);
+  // One copy alone is the same.
+  const Copy one = MakeCopy(gpu, format, {R, C}), other = MakeCopy(gpu, format, {C, PaddedRows(R, L)});
+  QuantizeRows(gpu.stream(), {.format = format, .x = wide.gpu.Cols(extra, C + extra), .offsets = off.gpu, .rows = one.gpu()});
+  QuantizeRows(gpu.stream(), {.format = format, .x = wide.gpu.Cols(extra, C + extra), .offsets = off.gpu, .cols = other.gpu()});
+  CHECK(gpu.Bytes(one.codes.gpu) == gpu.Bytes(rows.codes.gpu));
+  CHECK(gpu.Bytes(other.codes.gpu) == gpu.Bytes(cols.codes.gpu));
+  for (const DType out : {DType::kBF16, DType::kF32}) {
+    const Pair a = MakePair(gpu, out, {R, C}), b = MakePair(gpu, out, {R, C});
+    Dequantize(cpu, {.format = format, .rows = rows.cpu(), .offsets = off.cpu(), .out = a.cpu()});
+    Dequantize(gpu.stream(), {.format = format, .rows = rows.gpu(), .offsets = off.gpu, .out = a.gpu});
+    Dequantize(cpu, {.format = format, .cols = cols.cpu(), .offsets = off.cpu(), .out = b.cpu()});
+    Dequantize(gpu.stream(), {.format = format, .cols = cols.gpu(), .offsets = off.gpu, .out = b.gpu});
+    CHECK(DifferentValues(gpu, a) == 0);
+    CHECK(DifferentValues(gpu, b) == 0);
+  }
+  if (format.kind == QuantKind::kMxfp8) {
+    const Pair tiles = MakePair(gpu, DType::kU8, TileScaleShape(R, L, (C + 31) / 32));
+    ScalesToTiles(cpu, rows.scales.cpu(), off.cpu(), tiles.cpu());
+    ScalesToTiles(gpu.stream(), rows.scales.gpu, off.gpu, tiles.gpu);
+    CHECK(FirstDifference(gpu, tiles) == -1);
+  }
+}
+
+TEST_CASE("quantize on the GPU: ragged rows, both copies, byte for byte") {
+  YM_NEEDS_GPU();
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const QuantFormat& format : {kMx, kPow2, kExact}) {
+      CheckRows(format, type, {200}, 0, 128);
+      CheckRows(format, type, {3, 0, 131, 1, 128, 0, 129}, 5, 384);
+      CheckRows(format, type, {0, 0, 257}, 0, 256, 16);
+      CheckRows(format, type, {0, 0}, 4, 128);
+      CheckRows(format, type, {3, 0, 131, 1, 128}, 5, 16);
+      CheckRows(format, type, {3, 0, 131, 1, 128}, 5, 304);
+    }
+  }
+}
+
+TEST_CASE("quantize on the GPU: many groups, wide rows") {
+  YM_NEEDS_GPU();
+  std::vector<int64_t> counts;
+  for (int64_t l = 0; l < 70; ++l) counts.push_back(l * 37 % 61);
+  for (const QuantFormat& format : {kMx, kPow2, kExact}) CheckRows(format, DType::kBF16, counts, 9, 1024);
+}
+
+TEST_CASE("quantize on the GPU: dense, without offsets; the golden values") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 28, size_t{1} << 20);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const Stream cpu(device.get());
+  const SafetensorsFile file("tests/golden/quant/quant.safetensors");
+  for (const char* name : {"x", "tile.x"}) {
+    const Pair x = MakePair(gpu, file.Get(name));
+    const int64_t R = x.gpu.dim(0), C = x.gpu.dim(1);
+    for (const QuantFormat& format : {kMx, kPow2, kExact}) {
+      const Copy rows = MakeCopy(gpu, format, {R, C}), cols = MakeCopy(gpu, format, {C, PaddedRows(R, 1)});
+      QuantizeRows(cpu, {.format = format, .x = x.cpu(), .rows = rows.cpu(), .cols = cols.cpu()});
+      QuantizeRows(gpu.stream(), {.format = format, .x = x.gpu, .rows = rows.gpu(), .cols = cols.gpu()});
+      CheckSame(gpu, rows);
+      CheckSame(gpu, cols);
+      if (format == kMx && name[0] == 'x') CHECK(gpu.Bytes(rows.codes.gpu) == BytesOf(file.Get("mxfp8.row.data")));
+    }
+  }
+}
+
+TEST_CASE("quantize on the GPU: weights, both copies, byte for byte") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 29, size_t{1} << 20);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const Stream cpu(device.get());
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const QuantFormat& format : {kMx, kPow2, kExact}) {
+      for (const auto& [L, N, K] : {std::array<int64_t, 3>{1, 128, 128}, {3, 256, 384}, {2, 160, 96}, {2, 144, 336}}) {
+        HostTensor host(type, {L, N, K});
+        std::memcpy(host.view().data(), Source(type, L * N, K, true).view().data(), static_cast<size_t>(host.view().bytes()));
+        const Pair w = MakePair(gpu, host.view());
+        const Copy rows = MakeCopy(gpu, format, {L, N, K}), cols = MakeCopy(gpu, format, {L, K, N});
+        QuantizeWeights(cpu, {.format = format, .w = w.cpu(), .rows = rows.cpu(), .cols = cols.cpu()});
+        QuantizeWeights(gpu.stream(), {.format = format, .w = w.gpu, .rows = rows.gpu(), .cols = cols.gpu()});
+        CheckSame(gpu, rows);
+        CheckSame(gpu, cols);
+        for (const DType out : {DType::kBF16, DType::kF32}) {
+          const Pair a = MakePair(gpu, out, {L, N, K}), b = MakePair(gpu, out, {L, N, K});
+          DequantizeWeights(cpu, {.format = format, .w = {}, .rows = rows.cpu()}, a.cpu());
+          DequantizeWeights(gpu.stream(), {.format = format, .w = {}, .rows = rows.gpu()}, a.gpu);
+          DequantizeWeights(cpu, {.format = format, .w = {}, .cols = cols.cpu()}, b.cpu());
+          DequantizeWeights(gpu.stream(), {.format = format, .w = {}, .cols = cols.gpu()}, b.gpu);
+          CHECK(DifferentValues(gpu, a) == 0);
+          CHECK(DifferentValues(gpu, b) == 0);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("nvfp4 on the GPU: byte for byte") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 28, size_t{1} << 20);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const Stream cpu(device.get());
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const bool specials : {false, true}) {
+      const Pair x = MakePair(gpu, Source(type, 150, 208, specials).view());
+      const Pair amax = MakePair(gpu, DType::kF32, {1});
+      AbsMax(cpu, x.cpu(), amax.cpu());
+      AbsMax(gpu.stream(), x.gpu, amax.gpu);
+      CHECK(DifferentValues(gpu, amax) == 0);
+      for (const double given : {0.0, 1.0, 1e38}) {  // 0: the tensor's own
+        if (given > 0) {
+          amax.cpu().as<float>()[0] = static_cast<float>(given);
+          gpu.device().CopyFromHost(amax.gpu.data(), amax.cpu().data(), 4);
+        }
+        const Pair codes = MakePair(gpu, DType::kU8, {150, 104}), scales = MakePair(gpu, DType::kU8, {150, 13});
+        const Nvfp4Args on_cpu{.x = x.cpu(), .amax = amax.cpu(), .codes = codes.cpu(), .scales = scales.cpu()};
+        const Nvfp4Args on_gpu{.x = x.gpu, .amax = amax.gpu, .codes = codes.gpu, .scales = scales.gpu};
+        QuantizeNvfp4(cpu, on_cpu);
+        QuantizeNvfp4(gpu.stream(), on_gpu);
+        CHECK(FirstDifference(gpu, codes) == -1);
+        CHECK(FirstDifference(gpu, scales) == -1);
+        const Pair back = MakePair(gpu, type, {150, 208});
+        DequantizeNvfp4(cpu, on_cpu, back.cpu());
+        DequantizeNvfp4(gpu.stream(), on_gpu, back.gpu);
+        CHECK(DifferentValues(gpu, back) == 0);
+      }
+    }
+  }
+}
+
+TEST_CASE("quantize on the GPU: fused with SwiGLU and RMSNorm, the bytes of the ops one after the other") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 29, size_t{1} << 20);
+  const int64_t R = 300, C = 384, L = 3;
+  const Tensor off = gpu.Make(DType::kI64, {L + 1}, {0, 130, 130, 290});
+  const Tensor gate_up = gpu.Make(DType::kBF16, {R, 2 * C}, RandomValues("gate_up", R * 2 * C, -6, 6));
+  const Tensor w = gpu.Make(DType::kF32, {R}, RandomValues("w", R, 0, 1)), act = gpu.Make(DType::kBF16, {R, C});
+  SwigluForward(gpu.stream(), {.gate_up = gate_up, .w = w, .num_rows = off.Slice(L, L + 1), .act = act});
+  const Tensor x = gpu.Make(DType::kBF16, {R, C}, RandomValues("x", R * C, -3, 3));
+  const Tensor weight = gpu.Make(DType::kBF16, {C}, RandomValues("weight", C)), y = gpu.Make(DType::kBF16, {R, C});
+  const Tensor rstd = gpu.Make(DType::kF32, {R});
+  RmsNormForward(gpu.stream(), {.x = x, .w = weight, .y = y, .rstd = rstd});
+  for (const QuantFormat& format : {kMx, kPow2, kExact}) {
+    const Copy a_rows = MakeCopy(gpu, format, {R, C}), a_cols = MakeCopy(gpu, format, {C, PaddedRows(R, L)});
+    const Copy b_rows = MakeCopy(gpu, format, {R, C}), b_cols = MakeCopy(gpu, format, {C, PaddedRows(R, L)});
+    const auto check = [&] {
+      for (const auto& [a, b] : {std::pair{&a_rows, &b_rows}, {&a_cols, &b_cols}}) {
+        CHECK(gpu.Bytes(a->codes.gpu) == gpu.Bytes(b->codes.gpu));
+        CHECK(gpu.Bytes(a->scales.gpu) == gpu.Bytes(b->scales.gpu));
+        gpu.Poison(a->codes.gpu), gpu.Poison(b->codes.gpu), gpu.Poison(a->scales.gpu), gpu.Poison(b->scales.gpu);
+      }
+    };
+    QuantizeRows(gpu.stream(), {.format = format, .x = act, .offsets = off, .rows = a_rows.gpu(), .cols = a_cols.gpu()});
+    QuantizeSwiglu(gpu.stream(), {.format = format, .gate_up = gate_up, .w = w, .offsets = off, .rows = b_rows.gpu(), .cols = b_cols.gpu()},
+                   gpu.work());
+    check();
+    QuantizeRows(gpu.stream(), {.format = format, .x = y, .offsets = off, .rows = a_rows.gpu(), .cols = a_cols.gpu()});
+    QuantizeNormed(gpu.stream(), {.format = format, .h = x, .rstd = rstd, .weight = weight, .offsets = off, .rows = b_rows.gpu(), .cols = b_cols.gpu()},
+                   gpu.work());
+    check();
+  }
+}
+
+// All three products of a layer with an mxfp8 recipe, from the same BF16 values, against the cpu device in F32.
+void CheckRecipe(bool grouped) {
+  Gpu gpu(size_t{1} << 29, size_t{1} << 28);
+  CpuFixture cpu;
+  const int64_t R = 300, N = 192, K = 320, L = grouped ? 3 : 1, used = grouped ? 290 : R;
+  const GemmRecipe recipe{kMx};
+  const std::vector<double> xs = RandomValues("x", used * K), dys = RandomValues("dy", used * N), ws = RandomValues("w", L * N * K);
+  const std::vector<double> offsets = {0, 130, 130, 290};
+  const auto rounded = [&](const Shape& shape, const std::vector<double>& v) {
+    HostTensor t(DType::kBF16, shape);
+    SetValues(t.view(), v);
+    return ValuesOf(t.view());
+  };
+  const Shape w_shape = grouped ? Shape{L, N, K} : Shape{N, K};
+  const auto run = [&](const Stream& stream, Arena& work, DType type, auto&& make, auto&& values) {
+    const Tensor x = make(type, Shape{R, K}, rounded({R, K}, xs)), dy = make(type, Shape{R, N}, rounded({R, N}, dys));
+    const Tensor w = make(type, w_shape, rounded(w_shape, ws));
+    const Tensor off = grouped ? make(DType::kI64, Shape{L + 1}, offsets) : Tensor();
+    const Tensor y = make(type, Shape{R, N}, std::vector<double>(static_cast<size_t>(R * N), 0));
+    const Tensor dx = make(type, Shape{R, K}, std::vector<double>(static_cast<size_t>(R * K), 0));
+    const Tensor dw = make(DType::kF32, w_shape, std::vector<double>(static_cast<size_t>(L * N * K), 1));
+    RecipeForward(stream, recipe, {.x = x, .w = w, .offsets = off, .y = y}, work);
+    RecipeBackwardInput(stream, recipe, {.dy = dy, .w = w, .offsets = off, .dx = dx}, work);
+    RecipeBackwardWeight(stream, recipe, {.dy = dy, .x = x, .offsets = off, .dw = dw, .beta = 1}, work);
+    return std::array{values(y), values(dx), values(dw)};
+  };
+  const auto here = run(cpu.stream(), cpu.work(), DType::kF32,
+                        [&](DType t, const Shape& s, const std::vector<double>& v) { return cpu.Make(t, s, v); },
+                        [](const Tensor& t) { return ValuesOf(t); });
+  const auto there = run(gpu.stream(), gpu.work(), DType::kBF16,
+                         [&](DType t, const Shape& s, const std::vector<double>& v) { return gpu.Make(t, s, v); },
+                         [&](const Tensor& t) { return gpu.Values(t); });
+  CHECK(RelativeL2(there[0], here[0]) < 3e-3);  // one rounding to BF16
+  CHECK(RelativeL2(there[1], here[1]) < 3e-3);
+  CHECK(RelativeL2(there[2], here[2]) < 1e-5);
+}
+
+TEST_CASE("recipe gemm on the GPU: mxfp8, dense and grouped, as on the cpu device") {
+  YM_NEEDS_GPU();
+  CheckRecipe(false);
+  CheckRecipe(true);
+}
+
+#if YM_HAVE_CUDA
+
+double MedianMs(Gpu& gpu, const std::function<void()>& f) {
+  const cudaStream_t s = CudaStream(gpu.stream());
+  CudaEvent begin, end;
+  YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventCreate(begin.address()));
+  YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventCreate(end.address()));
+  std::vector<float> times;
+  for (int i = 0; i < 18; ++i) {
+    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventRecord(begin.get(), s));
+    f();
+    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventRecord(end.get(), s));
+    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventSynchronize(end.get()));
+    float ms = 0;
+    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventElapsedTime(&ms, begin.get(), end.get()));
+    if (i >= 3) times.push_back(ms);
+  }
+  std::nth_element(times.begin(), times.begin() + 7, times.end());
+  return static_cast<double>(times[7]);
+}
+
+TEST_CASE("probe: quantisation beside a copy", "[.][probe]") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{8} << 30, size_t{1} << 30);
+  const int64_t R = 32768, L = 32;
+  const auto filled = [&](DType type, const Shape& shape) {
+    const Tensor t = gpu.Make(type, shape, {0});
+    HostTensor block(type, {1 << 20});
+    SetValues(block.view(), RandomValues("probe", 1 << 20));
+    for (int64_t at = 0; at < t.bytes(); at += block.view().bytes()) {
+      gpu.device().CopyFromHost(static_cast<char*>(t.data()) + at, block.view().data(),
+                                static_cast<size_t>(std::min(block.view().bytes(), t.bytes() - at)));
+    }
+    return t;
+  };
+  std::vector<double> offsets = {0};  // uneven, not aligned, full
+  for (int64_t l = 1; l < L; ++l) offsets.push_back(static_cast<double>(l * R / L + (l * 53 % 97) - 48));
+  offsets.push_back(static_cast<double>(R));
+  const Tensor off = gpu.Make(DType::kI64, {L + 1}, offsets);
+  for (const int64_t C : {7168, 2048}) {
+    const Tensor x = filled(DType::kBF16, {R, C}), y = gpu.Make(DType::kBF16, {R, C}, {0});
+    const cudaStream_t s = CudaStream(gpu.stream());
+    const double copy_ms = MedianMs(gpu, [&] {
+      YM_CUDA_CHECK(gpu.stream(), "probe", cudaMemcpyAsync(y.data(), x.data(), static_cast<size_t>(x.bytes()), cudaMemcpyDeviceToDevice, s));
+    });
+    const double copy = 2e-9 * static_cast<double>(x.bytes()) / copy_ms;
+    std::cout << std::fixed << std::setprecision(3) << "copy of " << R << " x " << C << " BF16: " << copy_ms << " ms, " << copy << " TB/s\n";
+    const auto report = [&](const std::string& what, double bytes, const std::function<void()>& f) {
+      const double ms = MedianMs(gpu, f), rate = 1e-9 * bytes / ms;
+      std::cout << std::setw(34) << what << ": " << std::setw(7) << ms << " ms  " << rate << " TB/s  " << std::setprecision(1)
+                << 100 * rate / copy << " % of copy\n" << std::setprecision(3);
+    };
+    const auto n = static_cast<double>(R * C);
+    const Tensor gate_up = filled(DType::kBF16, {R, 2 * C});
+    const Tensor w = filled(DType::kF32, {R}), weight = filled(DType::kBF16, {C});
+    for (const QuantFormat& format : {kPow2, kExact, kMx}) {
+      const std::string name = std::string(QuantName(format)) + (format == kExact ? " exact" : "");
+      const double scales = n * (format.kind == QuantKind::kMxfp8 ? 1.0 / 32 : 4.0 / 128);
+      const Shape rows_shape{R, C}, cols_shape{C, PaddedRows(R, L)};
+      const auto make = [&](const Shape& codes) {
+        return Quantized{gpu.Make(DType::kU8, codes, {0}), gpu.Make(format.scale_type(), ScaleShape(format, codes[0], codes[1]), {0})};
+      };
+      const Quantized rows = make(rows_shape), cols = make(cols_shape);
+      report(name + ", both copies", 4 * n + 2 * scales, [&] {
+        QuantizeRows(gpu.stream(), {.format = format, .x = x, .offsets = off, .rows = rows, .cols = cols});
+      });
+      report(name + ", rows", 3 * n + scales, [&] { QuantizeRows(gpu.stream(), {.format = format, .x = x, .offsets = off, .rows = rows}); });
+      report(name + ", transposed", 3 * n + scales, [&] { QuantizeRows(gpu.stream(), {.format = format, .x = x, .offsets = off, .cols = cols}); });
+      report(name + ", SwiGLU, both", 6 * n + 2 * scales, [&] {
+        QuantizeSwiglu(gpu.stream(), {.format = format, .gate_up = gate_up, .w = w, .offsets = off, .rows = rows, .cols = cols}, gpu.work());
+      });
+      report(name + ", RMSNorm, both", 4 * n + 2 * scales, [&] {
+        QuantizeNormed(gpu.stream(), {.format = format, .h = x, .rstd = w, .weight = weight, .offsets = off, .rows = rows, .cols = cols}, gpu.work());
+      });
+      report(name + ", rows back", 3 * n + scales, [&] { Dequantize(gpu.stream(), {.format = format, .rows = rows, .offsets = off, .out = y}); });
+      report(name + ", transposed back", 3 * n + scales, [&] { Dequantize(gpu.stream(), {.format = format, .cols = cols, .offsets = off, .out = y}); });
+      const Tensor weights = x.Reshape({8, R / 8, C});
+      const Quantized wr{rows.codes.Reshape({8, R / 8, C}), gpu.Make(format.scale_type(), WeightScaleShape(format, 8, R / 8, C), {0})};
+      const Quantized wc{gpu.Make(DType::kU8, {8, C, R / 8}, {0}), gpu.Make(format.scale_type(), WeightScaleShape(format, 8, C, R / 8), {0})};
+      report(name + ", weights, both", 4 * n, [&] { QuantizeWeights(gpu.stream(), {.format = format, .w = weights, .rows = wr, .cols = wc}); });
+    }
+    const Tensor amax = gpu.Make(DType::kF32, {1}, {1}), codes = gpu.Make(DType::kU8, {R, C / 2}, {0}), scales = gpu.Make(DType::kU8, {R, C / 16}, {0});
+    report("nvfp4", n * (2 + 0.5 + 1.0 / 16), [&] { QuantizeNvfp4(gpu.stream(), {.x = x, .amax = amax, .codes = codes, .scales = scales}); });
+    report("absolute maximum", n * 2, [&] { AbsMax(gpu.stream(), x, amax); });
+  }
+}
+
+#endif
+
+}  // namespace
+}  // namespace yardmaster::testing
