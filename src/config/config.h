@@ -95,7 +95,10 @@ struct MoeConfig {
 };
 
 struct PrecisionConfig {
-  std::string compute = "fp32";  // fp32 | fp64 on cpu; bf16 | fp8 are for cuda
+  // fp32 | fp64 | bf16 (cuda): weights, activations and products. fp8_block | mxfp8: products of linear layers and
+  // experts from 8-bit copies, the rest in bf16 on cuda, fp32 on cpu.
+  std::string compute = "fp32";
+  std::string fp8_block_scales = "power_of_two";  // power_of_two | exact
 
   bool operator==(const PrecisionConfig&) const = default;
 };

@@ -366,8 +366,12 @@ Section MoeSection() {
 Section PrecisionSection() {
   SectionBuilder<PrecisionConfig> s("precision", "Number formats.",
                                     [](Config& c) -> PrecisionConfig& { return c.precision; });
-  s.Add("compute", &PrecisionConfig::compute, "type of weights and activations")
-      .OneOf({"fp32", "fp64", "bf16", "fp8"});
+  s.Add("compute", &PrecisionConfig::compute,
+        "type of weights and activations, or a recipe of 8-bit products (docs/quantisation.md)")
+      .OneOf({"fp32", "fp64", "bf16", "fp8_block", "mxfp8"});
+  s.Add("fp8_block_scales", &PrecisionConfig::fp8_block_scales,
+        "scales of fp8_block: amax / 448, or that rounded up to a power of two")
+      .OneOf({"power_of_two", "exact"});
   return s.Build();
 }
 

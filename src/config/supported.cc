@@ -1,18 +1,51 @@
 #include "src/config/supported.h"
 
+#include <cstdint>
+#include <utility>
+
 #include "src/base/strings.h"
 #include "src/config/schedule.h"
 
 namespace yardmaster {
+namespace {
+
+// Kernels move 16 codes at once, along both axes of every matrix that is quantised.
+void AddOddWidths(const ModelConfig& m, std::vector<std::string>& out) {
+  const int64_t heads = m.num_attention_heads;
+  std::vector<std::pair<const char*, int64_t>> widths = {{"hidden_size", m.hidden_size},
+                                                         {"intermediate_size", m.intermediate_size},
+                                                         {"moe_intermediate_size", m.moe_intermediate_size},
+                                                         {"q_lora_rank", m.q_lora_rank},
+                                                         {"kv_lora_rank", m.kv_lora_rank},
+                                                         {"heads x width of a query head", heads * m.qk_head_dim()}};
+  if (m.IsMla()) {
+    widths.insert(widths.end(), {{"kv_lora_rank + qk_rope_head_dim", m.kv_lora_rank + m.qk_rope_head_dim},
+                                 {"heads x (qk_nope_head_dim + v_head_dim)", heads * (m.qk_nope_head_dim + m.v_head_dim)},
+                                 {"heads x v_head_dim", heads * m.v_head_dim}});
+  } else {
+    widths.emplace_back("num_key_value_heads x head_dim", m.key_value_heads() * m.qk_head_dim());
+  }
+  for (const auto& [name, width] : widths) {
+    if (width % 16 != 0) {
+      out.push_back(StrCat("precision.compute = mxfp8: model.", name, " = ", width,
+                           ": the cuda device quantises multiples of 16 (runtime.device: cpu takes any)"));
+    }
+  }
+}
+
+}  // namespace
 
 std::vector<std::string> UnsupportedFeatures(const Config& config) {
   std::vector<std::string> out;
   if (config.parallel.pp > 1) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
-  if (config.precision.compute == "fp8")
-    out.push_back("precision.compute = fp8: this version computes in bf16, fp32 or fp64");
-  if (config.precision.compute == "bf16" && config.runtime.device == "cpu")
+  const std::string& compute = config.precision.compute;
+  if (compute == "fp8_block" && config.runtime.device != "cpu") {
+    out.push_back("precision.compute = fp8_block: this version has it on the cpu device only (runtime.device: cpu)");
+  }
+  if (compute == "mxfp8" && config.runtime.device != "cpu") AddOddWidths(config.model, out);
+  if (compute == "bf16" && config.runtime.device == "cpu")
     out.push_back("precision.compute = bf16: the cpu device computes in fp32 or fp64");
   return out;
 }

@@ -1,6 +1,6 @@
 #include "src/nn/linear.h"
 
-#include "src/ops/gemm.h"
+#include "src/ops/recipe_gemm.h"
 
 namespace yardmaster {
 
@@ -9,16 +9,17 @@ Linear::Linear(ParameterList& list, const std::string& name, int64_t N, int64_t 
     : w_(list.Add(name, {N, K}, decay, InitKind::kNormal, init_std)) {}
 
 void Linear::Forward(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& addend) const {
-  Gemm(ctx.stream,
-       {.a = x, .b = w_->value, .d = y, .c = addend, .trans_b = true, .beta = addend.defined() ? 1.0 : 0.0});
+  RecipeForward(ctx.stream, ctx.types.recipe, {.x = x, .w = w_->value, .y = y, .addend = addend}, ctx.work);
 }
 
 void Linear::BackwardInput(Context& ctx, const Tensor& dy, const Tensor& dx, bool accumulate) const {
-  Gemm(ctx.stream, {.a = dy, .b = w_->value, .d = dx, .beta = accumulate ? 1.0 : 0.0});
+  RecipeBackwardInput(ctx.stream, ctx.types.recipe,
+                      {.dy = dy, .w = w_->value, .dx = dx, .accumulate = accumulate}, ctx.work);
 }
 
 void Linear::BackwardWeight(Context& ctx, const Tensor& dy, const Tensor& x) const {
-  Gemm(ctx.stream, {.a = dy, .b = x, .d = w_->grad, .trans_a = true, .beta = w_->TakeGradBeta()});
+  RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
+                       {.dy = dy, .x = x, .dw = w_->grad, .beta = w_->TakeGradBeta()}, ctx.work);
 }
 
 }  // namespace yardmaster

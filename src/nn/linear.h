@@ -1,7 +1,7 @@
 // File: src/nn/linear.h
 //
 // y_TN = x_TK W_NK^T (+ addend).  Adjoint: dx = dy W;  dW = dy^T x.
-// The input that backward needs belongs to the caller, who knows whether it is saved anyway.
+// In the run's recipe (ops/recipe_gemm.h). The input that backward needs belongs to the caller, who knows whether it is saved anyway.
 #pragma once
 
 #include <string>

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "src/device/arena.h"
+#include "src/ops/recipe_gemm.h"
 #include "src/tensor/shard_spec.h"
 
 namespace yardmaster {
@@ -82,6 +83,7 @@ class ParameterList {
 struct ComputeTypes {
   DType compute = DType::kF32;  // weights, activations
   DType accum = DType::kF32;    // main gradients, masters, router, statistics
+  GemmRecipe recipe = {};       // matrix products of linear layers and experts
 };
 
 // Gives every parameter and buffer its memory: values and buffers from `weights`, gradients from `grads`

@@ -13,10 +13,14 @@
 namespace yardmaster {
 namespace {
 
-ComputeTypes TypesOf(const Config& config) {
-  if (config.precision.compute == "bf16") return {DType::kBF16, DType::kF32};
-  const DType type = config.precision.compute == "fp64" ? DType::kF64 : DType::kF32;
-  return {type, type};
+ComputeTypes TypesOf(const PrecisionConfig& precision, DeviceKind device) {
+  if (precision.compute == "fp64") return {DType::kF64, DType::kF64};
+  if (precision.compute == "fp32") return {DType::kF32, DType::kF32};
+  if (precision.compute == "bf16") return {DType::kBF16, DType::kF32};
+  QuantFormat format;
+  format.kind = precision.compute == "fp8_block" ? QuantKind::kFp8Block : QuantKind::kMxfp8;
+  format.power_of_two = precision.fp8_block_scales == "power_of_two";
+  return {device == DeviceKind::kCuda ? DType::kBF16 : DType::kF32, DType::kF32, {format}};
 }
 
 Implementations HowOf(const Config& config) {
@@ -53,7 +57,7 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
       dispatcher_(dispatcher),
       device_(device),
       stream_(device),
-      types_(TypesOf(config)),
+      types_(TypesOf(config.precision, device->target())),
       how_(HowOf(config)),
       weights_("weights", device),
       gradients_("gradients", device),

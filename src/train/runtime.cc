@@ -53,7 +53,7 @@ std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& 
 }
 
 DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason) {
-  const bool cpu_computes = config.precision.compute == "fp32" || config.precision.compute == "fp64";
+  const bool cpu_computes = config.precision.compute != "bf16";
   *reason = StrCat("runtime.device: ", config.runtime.device);
   DeviceKind kind = DeviceKind::kCpu;
   std::string why_not;

@@ -32,9 +32,7 @@ std::string StartSummary(const Config& c, Runtime& runtime) {
                               " x pp ", mesh.pp(), ", ep ", mesh.ep(), c.parallel.ep == 0 ? " (auto)" : "",
                               ", zero ", c.parallel.zero));
   if (runtime.size() > 1) out += Row("transport", runtime.transport());
-  out += Row("precision", StrCat("weights, activations ", c.precision.compute, "; masters, gradients ",
-                                 c.precision.compute == "fp64" ? "fp64" : "fp32", "; moments ",
-                                 c.optimizer.moments));
+  out += PrecisionTable(c, runtime.device().kind());
   out += Row("model",
              StrCat(c.model.model_type, ", ", c.model.num_hidden_layers, " layers (",
                     c.model.first_k_dense_replace, " dense), ", c.model.n_routed_experts, " experts, top-",
@@ -45,6 +43,29 @@ std::string StartSummary(const Config& c, Runtime& runtime) {
              StrCat(HumanCount(flops.total()), " a token: ", FlopsFormula(c.model, c.train.sequence_length)));
   out += Row("batch", StrCat(Batch(c.train.global_batch_size), " of ", c.train.sequence_length,
                              " tokens, micro-batches of ", c.train.micro_batch_size, " on a rank"));
+  return out;
+}
+
+std::string PrecisionTable(const Config& c, DeviceKind device) {
+  const std::string& compute = c.precision.compute;
+  const bool eight_bit = compute == "fp8_block" || compute == "mxfp8", cuda = device == DeviceKind::kCuda;
+  const std::string work = eight_bit ? (cuda ? "bf16" : "fp32") : compute;
+  const std::string wide = compute == "fp64" ? "fp64" : "fp32";
+  std::string products = StrCat(work, ", summed in ", wide);
+  if (compute == "fp8_block") {
+    products = StrCat("fp8_block: E4M3, 1x128 activations and gradients, 128x128 weights, ",
+                      c.precision.fp8_block_scales == "exact" ? "exact" : "power-of-two",
+                      " scales; promoted to fp32 every 128");
+  } else if (compute == "mxfp8") {
+    products = StrCat("mxfp8: E4M3, E8M0 scale for 32, round-up; dequantised exactly and multiplied in ", work);
+  }
+  const bool moe = c.model.n_routed_experts > 0;
+  std::string out = Row("precision", StrCat("weights, activations ", work, "; masters, gradients ", wide, "; moments ",
+                                            c.optimizer.moments));
+  out += Row("  products", StrCat("attention projections, dense", moe ? " and shared MLPs, routed experts" : " MLPs",
+                                  " (forward, input and weight gradients): ", products));
+  out += Row("  kept high", StrCat("embedding, head, attention, norms", c.model.num_nextn_predict_layers > 0 ? ", eh_proj" : "", " ",
+                                   work, moe ? StrCat("; router ", wide, "; dispatch, combine ", work) : ""));
   return out;
 }
 

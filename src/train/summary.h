@@ -15,6 +15,9 @@ namespace yardmaster {
 // Device and why, layout, parameters total and active, FLOPs a token and the formula, schedule of the run.
 std::string StartSummary(const Config& config, Runtime& runtime);
 
+// What every kind of op computes in, on a device of this kind.
+std::string PrecisionTable(const Config& config, DeviceKind device);
+
 // One row per arena: planned bytes and, once they are known, what a step really used.
 std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual);
 

@@ -10,19 +10,24 @@
 namespace yardmaster {
 namespace {
 
+// auto, on whatever machine this is: the device that the precision is for.
+DeviceKind PlannedDevice(const Config& config) {
+  const std::string& compute = config.precision.compute;
+  const bool for_cuda = compute != "fp32" && compute != "fp64" && config.runtime.device != "cpu";
+  return for_cuda || config.runtime.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+}
+
 // Memory of one rank that holds the whole model: the same code as a run, on the dry device.
 std::string MemoryOnOneRank(Config config) {
   config.parallel = {};
-  // auto, on whatever machine this is: the device that computes in this precision.
-  const bool cuda = config.runtime.device == "cuda" || config.precision.compute == "bf16";
-  const DeviceKind kind = cuda ? DeviceKind::kCuda : DeviceKind::kCpu;
   const auto self = MakeSelfCommunicator("self");
   std::unique_ptr<Dispatcher> dispatcher;
   if (config.model.n_routed_experts > 0)
     dispatcher =
         std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
   return MemoryTable(
-      Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get(), kind),
+      Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get(),
+                   PlannedDevice(config)),
       {});
 }
 
@@ -45,6 +50,7 @@ std::string ValidateReport(const std::string& config_path, const Config& config)
   const double flops = CountFlopsPerToken(config.model, config.train.sequence_length).total();
   out += StrCat("  FLOPs a token       ", HumanCount(flops), ": ",
                 FlopsFormula(config.model, config.train.sequence_length), "\n");
+  out += PrecisionTable(config, PlannedDevice(config));
   const std::vector<std::string> unsupported = UnsupportedFeatures(config);
   if (!unsupported.empty()) return out + "This version cannot run:\n  " + StrJoin(unsupported, "\n  ") + "\n";
   return out + "Memory of a rank that holds the whole model:\n" + MemoryOnOneRank(config);

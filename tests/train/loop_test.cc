@@ -72,6 +72,28 @@ TEST_CASE("training learns") {
   CHECK(loss(lines.back()) < 3.0);  // the validation
 }
 
+TEST_CASE("8-bit recipes train as fp32 does, nearly, and a stopped run goes on to the same bits") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  const auto last_loss = [&](const std::string& run) {
+    const std::string line = MetricsLines(temp.path(), run)[11];  // of twelve steps, before the validation
+    return std::stod(line.substr(line.find("loss\":") + 6));
+  };
+  REQUIRE(Train(SmallRun(temp.path(), "fp32"), nullptr) == 0);
+  for (const std::string recipe : {"mxfp8", "fp8_block"}) {
+    INFO(recipe);
+    const std::vector<std::string> on = {"precision.compute=" + recipe, "runtime.device=cpu"};
+    REQUIRE(Train(SmallRun(temp.path(), recipe, on), nullptr) == 0);
+    std::vector<std::string> half = on;
+    half.push_back("train.stop_at_step=6");
+    REQUIRE(Train(SmallRun(temp.path(), recipe + " halves", half), nullptr) == 0);
+    REQUIRE(Train(SmallRun(temp.path(), recipe + " halves", on), nullptr) == 0);
+    CHECK((ShardBytes(temp.path(), recipe + " halves", 12) == ShardBytes(temp.path(), recipe, 12)));
+    CHECK(last_loss(recipe) == Approx(last_loss("fp32")).epsilon(0.02));
+    CHECK(last_loss(recipe) != last_loss("fp32"));
+  }
+}
+
 TEST_CASE("resume refuses changed settings and changed data by name") {
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");

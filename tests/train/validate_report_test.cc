@@ -27,7 +27,7 @@ TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what canno
   CHECK(Contains(report, "37.55 B"));
   const size_t refused = report.find("This version cannot run:");
   REQUIRE(refused != std::string::npos);
-  for (const char* key : {"parallel.pp = 16", "precision.compute = fp8"}) {
+  for (const char* key : {"parallel.pp = 16", "precision.compute = fp8_block"}) {
     INFO(key);
     CHECK(report.find(key, refused) != std::string::npos);
   }
@@ -48,7 +48,7 @@ TEST_CASE("training it is refused, naming each") {
   INFO(message);
   CHECK(Contains(message, "this version cannot run"));
   CHECK(Contains(message, "parallel.pp = 16"));
-  CHECK(Contains(message, "precision.compute = fp8"));
+  CHECK(Contains(message, "precision.compute = fp8_block"));
 }
 
 TEST_CASE("the tiny configuration shows its memory") {
@@ -56,6 +56,7 @@ TEST_CASE("the tiny configuration shows its memory") {
   CHECK(UnsupportedFeatures(loaded.config).empty());
   const std::string report = ValidateReport("tiny", loaded.config);
   CHECK(Contains(report, "saved"));
+  CHECK(Contains(report, "routed experts (forward, input and weight gradients): fp32"));
   CHECK(Contains(report, "in all"));
 }
 

@@ -1,7 +1,7 @@
 #include "src/nn/moe/grouped_experts.h"
 
-#include "src/ops/grouped_gemm.h"
 #include "src/ops/pad_rows.h"
+#include "src/ops/recipe_gemm.h"
 #include "src/ops/swiglu.h"
 
 namespace yardmaster {
@@ -47,7 +47,9 @@ void GroupedExperts::Forward(Context& ctx, MicroBatch& /*mb*/, const Tensor& y, 
   GateUp(ctx, saved);
   SwigluForward(ctx.stream,
                 {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
-  GroupedGemmForward(ctx.stream, act, w2_->value, saved.offsets, out, ctx.how.grouped_gemm);
+  RecipeForward(ctx.stream, ctx.types.recipe,
+                {.x = act, .w = w2_->value, .offsets = saved.offsets, .y = out, .grouped_gemm = ctx.how.grouped_gemm},
+                ctx.work);
   if (saved.padded_rows > 0)
     UnpadRows(ctx.stream, {.ragged = y, .offsets = saved.ragged_offsets, .padded = out});
 }
@@ -57,7 +59,13 @@ void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
     PadRows(ctx.stream, {.ragged = saved.ragged_x, .offsets = saved.ragged_offsets, .padded = saved.x});
     PadRows(ctx.stream, {.ragged = saved.ragged_w, .offsets = saved.ragged_offsets, .padded = saved.w});
   }
-  GroupedGemmForward(ctx.stream, saved.x, w1_->value, saved.offsets, saved.gate_up, ctx.how.grouped_gemm);
+  RecipeForward(ctx.stream, ctx.types.recipe,
+                {.x = saved.x,
+                 .w = w1_->value,
+                 .offsets = saved.offsets,
+                 .y = saved.gate_up,
+                 .grouped_gemm = ctx.how.grouped_gemm},
+                ctx.work);
 }
 
 void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw,
@@ -72,7 +80,13 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
   const Tensor dx_out = padded ? ctx.work.Allocate("experts/padded dx", dx.dtype(), {rows, D}) : dx;
   const Tensor dw_out = padded ? ctx.work.Allocate("experts/padded dw", dw.dtype(), {rows}) : dw;
   if (padded) PadRows(ctx.stream, {.ragged = dy, .offsets = saved.ragged_offsets, .padded = saved.dy});
-  GroupedGemmBackwardInput(ctx.stream, saved.dy, w2_->value, saved.offsets, dact, ctx.how.grouped_gemm);
+  RecipeBackwardInput(ctx.stream, ctx.types.recipe,
+                      {.dy = saved.dy,
+                       .w = w2_->value,
+                       .offsets = saved.offsets,
+                       .dx = dact,
+                       .grouped_gemm = ctx.how.grouped_gemm},
+                      ctx.work);
   SwigluBackward(ctx.stream, {.dact = dact,
                               .gate_up = saved.gate_up,
                               .w = saved.w,
@@ -80,18 +94,31 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
                               .dgate_up = saved.dgate_up,
                               .dw = dw_out,
                               .act = saved.act});
-  GroupedGemmBackwardInput(ctx.stream, saved.dgate_up, w1_->value, saved.offsets, dx_out,
-                           ctx.how.grouped_gemm);
+  RecipeBackwardInput(ctx.stream, ctx.types.recipe,
+                      {.dy = saved.dgate_up,
+                       .w = w1_->value,
+                       .offsets = saved.offsets,
+                       .dx = dx_out,
+                       .grouped_gemm = ctx.how.grouped_gemm},
+                      ctx.work);
   if (!padded) return;
   UnpadRows(ctx.stream, {.ragged = dx, .offsets = saved.ragged_offsets, .padded = dx_out});
   UnpadRows(ctx.stream, {.ragged = dw, .offsets = saved.ragged_offsets, .padded = dw_out});
 }
 
 void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved) const {
-  GroupedGemmBackwardWeight(ctx.stream, saved.dy, saved.act, saved.offsets, w2_->TakeGradBeta(), w2_->grad,
-                            ctx.how.grouped_gemm);
-  GroupedGemmBackwardWeight(ctx.stream, saved.dgate_up, saved.x, saved.offsets, w1_->TakeGradBeta(),
-                            w1_->grad, ctx.how.grouped_gemm);
+  const auto weight = [&](const Tensor& dy, const Tensor& x, Parameter* w) {
+    RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
+                         {.dy = dy,
+                          .x = x,
+                          .offsets = saved.offsets,
+                          .dw = w->grad,
+                          .beta = w->TakeGradBeta(),
+                          .grouped_gemm = ctx.how.grouped_gemm},
+                         ctx.work);
+  };
+  weight(saved.dy, saved.act, w2_);
+  weight(saved.dgate_up, saved.x, w1_);
 }
 
 }  // namespace yardmaster

@@ -3,7 +3,7 @@
 // The experts of this rank on ragged, expert-major rows (ops/grouped_gemm.h): for the rows of expert l
 //   y_R = down_l(w_R * silu(gate_l(x_R)) * up_l(x_R))
 // The router's weight goes in before the down projection, so that combine is a plain sum (ops/swiglu.h). Rows
-// at and beyond offsets[L] are never touched.
+// at and beyond offsets[L] are never touched. Products are in the run's recipe (ops/recipe_gemm.h).
 // Padded to M rows an expert (ops/pad_rows.h), the caller's rows are copied into buffers of the experts' own,
 // [L M, .], and results are copied back: its windows, and whatever fills them, know nothing of it.
 #pragma once
