@@ -1,7 +1,7 @@
-#include "kernels/peers/lsa_pointers.h"
-
 #include <nccl.h>
 #include <nccl_device.h>
+
+#include "kernels/peers/lsa_pointers.h"
 
 namespace yardmaster {
 namespace {

@@ -9,8 +9,8 @@
 
 namespace yardmaster {
 
-// addresses[p] = the start of the copy of the p-th rank within load-store reach of this one, p < ranks. `window` is an
-// ncclWindow_t; `addresses` is device memory. One warp.
+// addresses[p] = the start of the copy of the p-th rank within load-store reach of this one, p < ranks.
+// `window` is an ncclWindow_t; `addresses` is device memory. One warp.
 cudaError_t ReadLsaPointers(void* window, int ranks, uint64_t* addresses, cudaStream_t stream);
 
 }  // namespace yardmaster

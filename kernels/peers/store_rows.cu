@@ -24,7 +24,7 @@ cudaError_t StoreBytes(const void* from, void* to, int64_t bytes, int blocks, cu
   if (bytes % 16 != 0 || blocks < 1) return cudaErrorInvalidValue;
   if (bytes == 0) return cudaSuccess;
   StoreKernel<<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(static_cast<const uint4*>(from),
-                                                                    static_cast<uint4*>(to), bytes / 16);
+                                                                      static_cast<uint4*>(to), bytes / 16);
   return cudaGetLastError();
 }
 

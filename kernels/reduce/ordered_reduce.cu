@@ -21,7 +21,9 @@ __global__ void __launch_bounds__(kThreads) OrderedReduceKernel(OrderedReduceArg
   const T* own = static_cast<const T*>(g.own_values);
   const int64_t step = int64_t{gridDim.x} * kThreads * kWidth;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth; i < g.n; i += step) {
-    const auto values = [&](int r) { return LoadPack<kWidth>(r == g.own ? own + i : parts + r * g.stride + i); };
+    const auto values = [&](int r) {
+      return LoadPack<kWidth>(r == g.own ? own + i : parts + r * g.stride + i);
+    };
     Pack<T, kWidth> sum = values(0);
     for (int r = 1; r < g.ranks; ++r) {
       const Pack<T, kWidth> next = values(r);
@@ -56,10 +58,14 @@ cudaError_t Launch(const OrderedReduceArgs& g, cudaStream_t stream) {
 cudaError_t OrderedReduce(const OrderedReduceArgs& g, cudaStream_t stream) {
   if (g.n == 0) return cudaSuccess;
   switch (g.type) {
-    case ReduceType::kF32: return Launch<float>(g, stream);
-    case ReduceType::kF64: return Launch<double>(g, stream);
-    case ReduceType::kI32: return Launch<int32_t>(g, stream);
-    case ReduceType::kI64: return Launch<int64_t>(g, stream);
+    case ReduceType::kF32:
+      return Launch<float>(g, stream);
+    case ReduceType::kF64:
+      return Launch<double>(g, stream);
+    case ReduceType::kI32:
+      return Launch<int32_t>(g, stream);
+    case ReduceType::kI64:
+      return Launch<int64_t>(g, stream);
   }
   return cudaErrorInvalidValue;
 }

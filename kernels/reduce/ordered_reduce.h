@@ -1,8 +1,8 @@
 // File: kernels/reduce/ordered_reduce.h
 //
-// The arithmetic of a collective: values of several ranks, which lie in this rank's memory already, are added (or their
-// maximum taken) element by element in ascending rank order, beginning with rank 0's value. The order, and so the bits,
-// depend on the ranks alone, never on how the values travelled.
+// The arithmetic of a collective: values of several ranks, which lie in this rank's memory already, are added
+// (or their maximum taken) element by element in ascending rank order, beginning with rank 0's value. The
+// order, and so the bits, depend on the ranks alone, never on how the values travelled.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,9 +15,9 @@ enum class ReduceType : uint8_t { kF32, kF64, kI32, kI64 };
 
 struct OrderedReduceArgs {
   ReduceType type;
-  bool maximum = false;    // else the sum; a NaN wins a maximum
-  const void* parts;       // rank r's values begin at element r * stride; those of `own` are not read
-  int64_t stride;          // elements
+  bool maximum = false;  // else the sum; a NaN wins a maximum
+  const void* parts;     // rank r's values begin at element r * stride; those of `own` are not read
+  int64_t stride;        // elements
   int ranks;
   int own;                 // the rank whose values lie in own_values
   const void* own_values;  // may be `out`

@@ -8,7 +8,8 @@ constexpr int kThreads = 256;
 
 __global__ void __launch_bounds__(kThreads) CountKernel(SegmentPlan g) {
   int64_t* own = g.counts + g.me * (g.experts + 2);
-  for (int64_t e = threadIdx.x; e < g.experts; e += kThreads) own[e] = g.send_offsets[e + 1] - g.send_offsets[e];
+  for (int64_t e = threadIdx.x; e < g.experts; e += kThreads)
+    own[e] = g.send_offsets[e + 1] - g.send_offsets[e];
   if (threadIdx.x == 0) {
     own[g.experts] = g.tokens;
     own[g.experts + 1] = g.window;
@@ -20,14 +21,16 @@ __device__ void Raise(int64_t* to, int64_t value) {
   atomicMax(reinterpret_cast<unsigned long long*>(to), static_cast<unsigned long long>(value));
 }
 
-// One block for each owner q. Thread t takes the t-th run of consecutive (expert, rank) pairs; the runs' sums are scanned
-// by one thread, which is short work beside the exchange of the counts.
+// One block for each owner q. Thread t takes the t-th run of consecutive (expert, rank) pairs; the runs' sums
+// are scanned by one thread, which is short work beside the exchange of the counts.
 __global__ void __launch_bounds__(kThreads) WindowsKernel(SegmentPlan g) {
   __shared__ int64_t sums[kThreads + 1];
   const int64_t q = blockIdx.x, row = g.experts + 2, pairs = g.local_experts * g.ranks;
   const int64_t per_thread = (pairs + kThreads - 1) / kThreads, first = threadIdx.x * per_thread;
   const int64_t last = min(first + per_thread, pairs);
-  const auto count = [&](int64_t j) { return g.counts[j % g.ranks * row + q * g.local_experts + j / g.ranks]; };
+  const auto count = [&](int64_t j) {
+    return g.counts[j % g.ranks * row + q * g.local_experts + j / g.ranks];
+  };
   int64_t sum = 0;
   for (int64_t j = first; j < last; ++j) sum += count(j);
   sums[threadIdx.x + 1] = sum;
@@ -100,8 +103,7 @@ __global__ void __launch_bounds__(kThreads) PlacesKernel(SegmentPlan g) {
       return g.begins[i % g.ranks * g.experts + base + i / g.ranks];
     });
     const int64_t l = j / g.ranks, p = j % g.ranks;
-    const int64_t position =
-        g.recv_first[p * g.local_experts + l] + r - g.begins[p * g.experts + base + l];
+    const int64_t position = g.recv_first[p * g.local_experts + l] + r - g.begins[p * g.experts + base + l];
     g.recv_place[r] = g.capacity == 0         ? g.recv_begin[p] + position
                       : position < g.capacity ? p * g.capacity + position
                                               : -1;

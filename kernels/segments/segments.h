@@ -1,12 +1,13 @@
 // File: kernels/segments/segments.h
 //
-// Where rows go that travel between n ranks of an expert-parallel group in one segment for each pair of ranks: the local
-// arithmetic of src/comm/ep/cuda/nccl_dispatcher.h. From the counts of all ranks follow the windows' layout
-// (expert-major, then by source rank, then by token: src/comm/ep/mpi_dispatcher.h), each row's place in the sender's
-// buffer and in the receiver's, and whether it fits. No atomics but maxima and a flag that is only set.
+// Where rows go that travel between n ranks of an expert-parallel group in one segment for each pair of
+// ranks: the local arithmetic of src/comm/ep/cuda/nccl_dispatcher.h. From the counts of all ranks follow the
+// windows' layout (expert-major, then by source rank, then by token: src/comm/ep/mpi_dispatcher.h), each
+// row's place in the sender's buffer and in the receiver's, and whether it fits. No atomics but maxima and a
+// flag that is only set.
 //
-// A segment holds `capacity` rows, for every pair of ranks alike, so that the host need not know how many of them are
-// used; capacity 0: the host knows, segments follow each other without gaps.
+// A segment holds `capacity` rows, for every pair of ranks alike, so that the host need not know how many of
+// them are used; capacity 0: the host knows, segments follow each other without gaps.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -28,14 +29,14 @@ struct SegmentPlan {
   const int64_t* send_source;   // [T * K]: pair of each of them
   int64_t* begins;              // [n, E]: first row in the owner's window of that rank's rows for that expert
   int64_t* offsets;             // [L + 1]: rows of this rank's window, cut at R
-  int64_t* needed;              // [1]: rows that the fullest window of the group would take, or n times the fullest segment
-  int64_t* most_needed;         // [1] raised to `needed`, or null
-  int32_t* overflow;            // [1], set to 1 where a window or a segment of the group is too small
-  int64_t* recv_first;          // [n, L]: first row of that rank's rows for a local expert in its segment
-  int64_t* recv_begin;          // [n + 1]: first row of its segment, without gaps
-  int64_t* send_slot;           // [T, K]: row of the pair in the sender's buffer, -1 where it does not fit
-  int64_t* send_place;          // [T * K]: the same by send order
-  int64_t* recv_place;          // [R]: row of a window's row in the receiver's buffer, -1 where it did not fit
+  int64_t* needed;       // [1]: rows that the fullest window would take, or n times the fullest segment
+  int64_t* most_needed;  // [1] raised to `needed`, or null
+  int32_t* overflow;     // [1], set to 1 where a window or a segment of the group is too small
+  int64_t* recv_first;   // [n, L]: first row of that rank's rows for a local expert in its segment
+  int64_t* recv_begin;   // [n + 1]: first row of its segment, without gaps
+  int64_t* send_slot;    // [T, K]: row of the pair in the sender's buffer, -1 where it does not fit
+  int64_t* send_place;   // [T * K]: the same by send order
+  int64_t* recv_place;   // [R]: row of a window's row in the receiver's buffer, -1 where it did not fit
 };
 
 // This rank's row of counts, from send_offsets.
@@ -45,9 +46,10 @@ cudaError_t PlaceWindows(const SegmentPlan& plan, cudaStream_t stream);
 // After that: send_slot, send_place and recv_place.
 cudaError_t PlaceRows(const SegmentPlan& plan, cudaStream_t stream);
 
-// Rows to[to_index[i]] = from[from_index[i] / from_divisor] for i < min(num_rows[0], most), null index: i itself; left out
-// where an index is -1. Weights (null: none), of 4 or 8 bytes, by the same indices without the divisor. One block a row,
-// 16 bytes at a time where addresses allow it: each row is read and written once.
+// Rows to[to_index[i]] = from[from_index[i] / from_divisor] for i < min(num_rows[0], most), null index: i
+// itself; left out where an index is -1. Weights (null: none), of 4 or 8 bytes, by the same indices without
+// the divisor. One block a row, 16 bytes at a time where addresses allow it: each row is read and written
+// once.
 struct MoveRowsArgs {
   const void* from;
   void* to;

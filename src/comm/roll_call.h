@@ -1,7 +1,8 @@
 // File: src/comm/roll_call.h
 //
-// Who is there, and where: for a rank that has waited too long. Every rank's watchdog answers at any time, from its own
-// thread, whatever the rest of the process does; a rank that does not answer has ended, was stopped or lost its machine.
+// Who is there, and where: for a rank that has waited too long. Every rank's watchdog answers at any time,
+// from its own thread, whatever the rest of the process does; a rank that does not answer has ended, was
+// stopped or lost its machine.
 #pragma once
 
 #include <string>

@@ -46,8 +46,8 @@ Mesh MakeMesh(const LoadedConfig& loaded, int world) {
 std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& status) {
   if (status.usable == 0) return status.reason;
   if (local_ranks > status.usable && !config.runtime.share_device) {
-    return StrCat(local_ranks, " ranks on this machine, which has ", status.usable, status.usable == 1 ? " GPU" : " GPUs",
-                  " (runtime.share_device lets ranks share one)");
+    return StrCat(local_ranks, " ranks on this machine, which has ", status.usable,
+                  status.usable == 1 ? " GPU" : " GPUs", " (runtime.share_device lets ranks share one)");
   }
   return "";
 }
@@ -98,12 +98,12 @@ void Runtime::MakeDevice(const Config& config) {
     const std::vector<std::string> kinds = agreement_->AllGather(DeviceKindName(kind));
     for (size_t r = 0; r < kinds.size(); ++r) {
       if (kinds[r] == kinds[0]) continue;
-      throw AgreedError(ExitCode::kConfig,
-                        ConfigError(StrCat("rank 0 would compute on the ", kinds[0], " device, rank ", r, " on ",
-                                           kinds[r]),
-                                    "runtime.device", "say which: cpu or cuda")
-                            .what(),
-                        static_cast<int>(r));
+      throw AgreedError(
+          ExitCode::kConfig,
+          ConfigError(StrCat("rank 0 would compute on the ", kinds[0], " device, rank ", r, " on ", kinds[r]),
+                      "runtime.device", "say which: cpu or cuda")
+              .what(),
+          static_cast<int>(r));
     }
   }
   if (kind == DeviceKind::kCpu) {
@@ -137,7 +137,8 @@ std::unique_ptr<Communicator> Runtime::Group(const std::vector<int64_t>& ranks, 
 std::unique_ptr<Dispatcher> Runtime::MakeDispatcher(const Config& config) {
   const int64_t experts = config.model.n_routed_experts, top_k = config.model.num_experts_per_tok;
   if (mesh_.ep() == 1) return std::make_unique<LocalDispatcher>(experts, top_k);
-  ep_ = nccl_ ? nccl_->Group(mesh_.EpGroup(rank()), "ep", /*apart=*/true) : Group(mesh_.EpGroup(rank()), "ep");
+  const std::vector<int64_t> ep_ranks = mesh_.EpGroup(rank());
+  ep_ = nccl_ ? nccl_->Group(ep_ranks, "ep", /*apart=*/true) : Group(ep_ranks, "ep");
   EpOptions ep;
   ep.num_experts = experts;
   ep.top_k = top_k;
@@ -164,11 +165,10 @@ std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config& config, co
     if (peers_) {
       ep_transport_ = StrCat("peer memory (", how, "), ", config.ep.num_sms, " multiprocessors");
       peer_memory_ = std::make_unique<PeerMemory>(device_.get(), peers_.get());
-      return std::make_unique<PeerDispatcher>(
-          ep,
-          PeerOptions{.num_sms = static_cast<int>(config.ep.num_sms),
-                      .deadline_seconds = config.runtime.timeout_seconds},
-          peers_.get(), device_.get());
+      return std::make_unique<PeerDispatcher>(ep,
+                                              PeerOptions{.num_sms = static_cast<int>(config.ep.num_sms),
+                                                          .deadline_seconds = config.runtime.timeout_seconds},
+                                              peers_.get(), device_.get());
     }
     // Every rank of the group has found the same; other groups may differ.
     if (wanted != "auto")
@@ -190,7 +190,8 @@ void Runtime::NoteReplay() {
 std::string Runtime::transport() const {
   if (size() == 1) return "";
   const std::string collectives = nccl_ ? nccl_->description() : "MPI";
-  return StrCat("collectives by ", collectives, ep_transport_.empty() ? "" : "; dispatch by " + ep_transport_);
+  return StrCat("collectives by ", collectives,
+                ep_transport_.empty() ? "" : "; dispatch by " + ep_transport_);
 }
 
 }  // namespace yardmaster

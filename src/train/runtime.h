@@ -21,13 +21,14 @@
 
 namespace yardmaster {
 
-// Why a run with `local_ranks` processes on a machine of this status cannot be on its cuda devices; empty: it can.
+// Why a run with `local_ranks` processes on a machine of this status cannot be on its cuda devices; empty: it
+// can.
 std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& status);
 
-// The device of a run with `local_ranks` processes on this machine: what runtime.device says; auto: cuda where this
-// build, this machine, the number of ranks, the precision and everything else that the config asks for allow it, else
-// cpu. `reason`, for the start-up summary. Throws ConfigError when the device that was asked for cannot be had, or no
-// device computes in the precision.
+// The device of a run with `local_ranks` processes on this machine: what runtime.device says; auto: cuda
+// where this build, this machine, the number of ranks, the precision and everything else that the config asks
+// for allow it, else cpu. `reason`, for the start-up summary. Throws ConfigError when the device that was
+// asked for cannot be had, or no device computes in the precision.
 DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason);
 
 class Runtime {

@@ -1,5 +1,5 @@
-// Runs of the product on several cuda devices, or processes that share one: every layout and transport trains like one
-// rank of the cpu device, and what happens when a rank is gone.
+// Runs of the product on several cuda devices, or processes that share one: every layout and transport trains
+// like one rank of the cpu device, and what happens when a rank is gone.
 #include "src/base/error.h"
 #include "src/device/cuda/make_cuda_device.h"
 #include "tests/catch.h"
@@ -8,10 +8,10 @@
 namespace yardmaster::testing {
 namespace {
 
-#define YM_NEEDS_A_GPU()                                                          \
-  do {                                                                            \
-    const CudaStatus ym_status_ = CudaAvailability();                             \
-    if (ym_status_.usable == 0) YM_SKIP("needs a GPU: " + ym_status_.reason);     \
+#define YM_NEEDS_A_GPU()                                                      \
+  do {                                                                        \
+    const CudaStatus ym_status_ = CudaAvailability();                         \
+    if (ym_status_.usable == 0) YM_SKIP("needs a GPU: " + ym_status_.reason); \
   } while (false)
 
 class CudaRanks : public ManyRanks {
@@ -49,7 +49,8 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
   const auto hash = [](const RunResult& run) { return After(run.output, "state sha256"); };
   const RunResult peer = runs.OnGpus(2, "peer", {"parallel.ep=2", "ep.transport=peer"});
   CHECK(Contains(peer.output, "peer memory ("));
-  for (const auto& [name, ranks, settings] : std::vector<std::tuple<const char*, int, std::vector<std::string>>>{
+  for (const auto& [name, ranks, settings] :
+       std::vector<std::tuple<const char*, int, std::vector<std::string>>>{
            {"dp", 2, {"parallel.ep=1"}},
            {"again", 2, {"parallel.ep=2", "ep.transport=peer"}},
            {"no overlap", 2, {"parallel.ep=2", "ep.transport=peer", "runtime.overlap=false"}},
@@ -65,7 +66,8 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
     CHECK(runs.Apart(name, "cpu") < 1e-4);
     const std::string text = name;
     // What crosses, and how, changes no bit; replays are whole experts.
-    if (text == "again" || text == "no overlap" || text == "nccl" || text == "exact counts") CHECK(hash(run) == hash(peer));
+    if (text == "again" || text == "no overlap" || text == "nccl" || text == "exact counts")
+      CHECK(hash(run) == hash(peer));
     if (text.starts_with("small")) CHECK(Contains(run.output, "replays"));
   }
 }

@@ -32,13 +32,18 @@ constexpr const char* kUsage = "yardmaster bench peers --help";
 void Validate(const BenchPeersOptions& o, int ranks) {
   if (o.tokens < 1 || o.hidden < 8 || o.hidden % 8 != 0)
     throw ConfigError("--tokens must be at least 1 and --hidden a multiple of 8", "", kUsage);
-  if (ranks < 2) throw ConfigError("bench peers needs several ranks", "", "mpirun -n 2 yardmaster bench peers");
+  if (ranks < 2)
+    throw ConfigError("bench peers needs several ranks", "", "mpirun -n 2 yardmaster bench peers");
   if (o.experts < ranks || o.experts % ranks != 0)
-    throw ConfigError(StrCat("--experts ", o.experts, " is no multiple of the ", ranks, " ranks"), "", kUsage);
-  if (o.top_k < 1 || o.top_k > o.experts) throw ConfigError("--top-k must be from 1 to the number of experts", "", kUsage);
-  if (o.repeats < 3) throw ConfigError("--repeats must be at least 3, so that their median means something", "", kUsage);
+    throw ConfigError(StrCat("--experts ", o.experts, " is no multiple of the ", ranks, " ranks"), "",
+                      kUsage);
+  if (o.top_k < 1 || o.top_k > o.experts)
+    throw ConfigError("--top-k must be from 1 to the number of experts", "", kUsage);
+  if (o.repeats < 3)
+    throw ConfigError("--repeats must be at least 3, so that their median means something", "", kUsage);
   for (const int sms : o.sms) {
-    if (sms < 1 || sms > 1024) throw ConfigError(StrCat("--sms ", sms, " is no number of multiprocessors"), "", kUsage);
+    if (sms < 1 || sms > 1024)
+      throw ConfigError(StrCat("--sms ", sms, " is no number of multiprocessors"), "", kUsage);
   }
 }
 
@@ -82,13 +87,15 @@ class Bench {
     Stores(&results);
     for (const DispatchMode mode : {DispatchMode::kExpanded, DispatchMode::kDeduplicated}) {
       for (const int sms : o_.sms) {
-        PeerDispatcher dispatcher(Options(mode), {.num_sms = sms, .deadline_seconds = 30}, table_.get(), device_.get());
+        PeerDispatcher dispatcher(Options(mode), {.num_sms = sms, .deadline_seconds = 30}, table_.get(),
+                                  device_.get());
         MeasureDispatcher(dispatcher, mode, sms, memory_.get(), &results);
         dispatcher.ThrowIfFailed();
       }
     }
     if (o_.nccl) {
-      NcclDispatcher segments(Options(DispatchMode::kExpanded), false, static_cast<NcclCommunicator*>(group_.get()));
+      NcclDispatcher segments(Options(DispatchMode::kExpanded), false,
+                              static_cast<NcclCommunicator*>(group_.get()));
       MeasureDispatcher(segments, DispatchMode::kExpanded, 0, device_.get(), &results);
     }
     return results;
@@ -98,9 +105,10 @@ class Bench {
     return StrFormat(
         "%s\n%d ranks x %lld tokens, top-%lld of %lld, hidden %lld, BF16, routing %s; peer memory by %s\n"
         "to other ranks, of each rank: %.0f rows, %.0f after deduplication (%.0f %% saved)\n",
-        device_->description().c_str(), n_, static_cast<long long>(o_.tokens), static_cast<long long>(o_.top_k),
-        static_cast<long long>(o_.experts), static_cast<long long>(o_.hidden), o_.routing.c_str(), how_.c_str(),
-        remote_rows_, remote_copies_, 100 * (1 - remote_copies_ / std::max(remote_rows_, 1.0)));
+        device_->description().c_str(), n_, static_cast<long long>(o_.tokens),
+        static_cast<long long>(o_.top_k), static_cast<long long>(o_.experts),
+        static_cast<long long>(o_.hidden), o_.routing.c_str(), how_.c_str(), remote_rows_, remote_copies_,
+        100 * (1 - remote_copies_ / std::max(remote_rows_, 1.0)));
   }
 
  private:
@@ -137,11 +145,13 @@ class Bench {
             .top_k = o_.top_k,
             .ep = n_,
             .ep_index = me_,
-            .ragged_buffer_factor = std::min(1.1 * static_cast<double>(fullest_) / balanced, static_cast<double>(n_)),
+            .ragged_buffer_factor =
+                std::min(1.1 * static_cast<double>(fullest_) / balanced, static_cast<double>(n_)),
             .mode = mode};
   }
 
-  // Milliseconds of one call of the slowest rank: median of `repeats` runs of `calls` calls, after one untimed.
+  // Milliseconds of one call of the slowest rank: median of `repeats` runs of `calls` calls, after one
+  // untimed.
   double Time(int calls, const std::function<void()>& call) {
     std::vector<double> times;
     const cudaStream_t s = cuda_.compute_stream();
@@ -179,7 +189,8 @@ class Bench {
       results->push_back({what, sms, ms, 1e-6 * kBytes / ms, 0});
     };
     add("copy engine", 0, [&] {
-      cuda_.Check(cudaMemcpyAsync(to_next, from.get(), kBytes, cudaMemcpyDefault, s), "bench", "cudaMemcpyAsync");
+      cuda_.Check(cudaMemcpyAsync(to_next, from.get(), kBytes, cudaMemcpyDefault, s), "bench",
+                  "cudaMemcpyAsync");
     });
     for (const int sms : o_.sms) {
       add("stores", sms, [&] { StoreToPeer(stream_, from.get(), to_next, kBytes, sms); });
@@ -190,7 +201,8 @@ class Bench {
     const std::unique_ptr<void, std::function<void(void*)>> in(device_->Allocate(kBytes),
                                                                [this](void* p) { device_->Free(p); });
     add("NCCL send and receive", 0, [&] {
-      comm.Exchange(stream_, {{(me_ + 1) % n_, from.get(), kBytes}}, {{(me_ + n_ - 1) % n_, in.get(), kBytes}}, "bench");
+      comm.Exchange(stream_, {{(me_ + 1) % n_, from.get(), kBytes}},
+                    {{(me_ + n_ - 1) % n_, in.get(), kBytes}}, "bench");
     });
   }
 
@@ -224,7 +236,8 @@ class Bench {
       (peers ? work_ : plain_work_) = std::make_unique<Arena>("work", memory);
       const size_t room = peers ? 2 : 1;  // for the mode that needs more
       (peers ? saved_ : plain_saved_)->Commit(room * dry_saved.high_water());
-      (peers ? work_ : plain_work_)->Commit(room * dry_work.high_water() + (peers ? dry_saved.high_water() : 0));
+      (peers ? work_ : plain_work_)
+          ->Commit(room * dry_work.high_water() + (peers ? dry_saved.high_water() : 0));
     }
     Arena &saved = *(peers ? saved_ : plain_saved_), &work = *(peers ? work_ : plain_work_);
     saved.Release(0);
@@ -248,7 +261,8 @@ class Bench {
       dispatcher.Plan(stream_, t.idx, t.overflow, &handle, saved, work);
     });
     add("dispatch", bytes, [&] { dispatcher.Dispatch(stream_, handle, t.x, t.w, t.x_R, t.w_R, work); });
-    add("combine", bytes, [&] { dispatcher.Combine(stream_, handle, t.x_R, {}, {}, t.y, t.w_R, t.dw, work); });
+    add("combine", bytes,
+        [&] { dispatcher.Combine(stream_, handle, t.x_R, {}, {}, t.y, t.w_R, t.dw, work); });
     int32_t overflow = 0;
     device_->CopyToHost(&overflow, t.overflow.data(), sizeof(overflow));
     if (overflow != 0) results->back().what += " (overflow: windows too small)";
@@ -279,11 +293,15 @@ std::string Text(const BenchPeersOptions& o, const std::string& heading, const s
   if (o.json) {
     nlohmann::ordered_json out = {{"about", heading}, {"results", nlohmann::json::array()}};
     for (const Result& r : results)
-      out["results"].push_back(
-          {{"what", r.what}, {"sms", r.sms}, {"ms", r.ms}, {"wire_gbs", r.wire_gbs}, {"of_stores", r.of_stores}});
+      out["results"].push_back({{"what", r.what},
+                                {"sms", r.sms},
+                                {"ms", r.ms},
+                                {"wire_gbs", r.wire_gbs},
+                                {"of_stores", r.of_stores}});
     return out.dump(2) + "\n";
   }
-  std::string text = heading + StrFormat("%-28s %4s %9s %10s %10s\n", "", "SMs", "ms", "wire GB/s", "of stores");
+  std::string text =
+      heading + StrFormat("%-28s %4s %9s %10s %10s\n", "", "SMs", "ms", "wire GB/s", "of stores");
   for (const Result& r : results) {
     text += StrFormat("%-28s %4s %9.3f", r.what.c_str(), r.sms ? std::to_string(r.sms).c_str() : "", r.ms);
     if (r.wire_gbs > 0) text += StrFormat(" %10.0f", r.wire_gbs);

@@ -11,7 +11,8 @@ namespace yardmaster {
 namespace {
 
 constexpr int kQuestionTag = 1, kAnswerTag = 2;
-constexpr size_t kMostBytes = 4000;  // of an answer: small enough that MPI sends it without the other end's help
+constexpr size_t kMostBytes =
+    4000;  // of an answer: small enough that MPI sends it without the other end's help
 
 class MpiRollCall : public RollCall {
  public:

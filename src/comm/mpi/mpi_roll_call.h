@@ -1,7 +1,7 @@
 // File: src/comm/mpi/mpi_roll_call.h
 //
-// RollCall over a communicator of its own, so that its messages meet no others. Private to src/comm/mpi: MpiWorld makes
-// it.
+// RollCall over a communicator of its own, so that its messages meet no others. Private to src/comm/mpi:
+// MpiWorld makes it.
 #pragma once
 
 #include <memory>

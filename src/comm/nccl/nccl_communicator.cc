@@ -20,11 +20,16 @@ constexpr int64_t kGatherAllBytes = int64_t{1} << 20;
 
 ReduceType ReduceTypeOf(DType t, const char* group) {
   switch (t) {
-    case DType::kF32: return ReduceType::kF32;
-    case DType::kF64: return ReduceType::kF64;
-    case DType::kI32: return ReduceType::kI32;
-    case DType::kI64: return ReduceType::kI64;
-    default: break;
+    case DType::kF32:
+      return ReduceType::kF32;
+    case DType::kF64:
+      return ReduceType::kF64;
+    case DType::kI32:
+      return ReduceType::kI32;
+    case DType::kI64:
+      return ReduceType::kI64;
+    default:
+      break;
   }
   YM_CHECK(false, group, ": no reduction of ", DTypeName(t));
   return ReduceType::kF32;
@@ -41,8 +46,8 @@ bool Ready(const NcclCommunicator& comm, const Stream& stream, const Tensor& x) 
 
 void CheckBounds(const NcclCommunicator& comm, const Tensor& x, const std::vector<int64_t>& bounds) {
   YM_CHECK_EQ(bounds.size(), static_cast<size_t>(comm.size()) + 1, comm.name());
-  YM_CHECK(bounds.front() >= 0 && bounds.back() <= x.elements(), comm.name(), ": bounds ", bounds.front(), "..",
-           bounds.back(), " of ", x.shape());
+  YM_CHECK(bounds.front() >= 0 && bounds.back() <= x.elements(), comm.name(), ": bounds ", bounds.front(),
+           "..", bounds.back(), " of ", x.shape());
   YM_CHECK(std::is_sorted(bounds.begin(), bounds.end()), comm.name(), ": bounds are not ascending");
 }
 
@@ -61,7 +66,9 @@ void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, 
   int64_t longest = 0;
   for (int r = 0; r < size; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
   for (int64_t done = 0; done < longest; done += segment) {
-    const auto length = [&](int r) { return std::clamp<int64_t>(bounds[r + 1] - bounds[r] - done, 0, segment); };
+    const auto length = [&](int r) {
+      return std::clamp<int64_t>(bounds[r + 1] - bounds[r] - done, 0, segment);
+    };
     const int64_t own = length(rank);
     char* own_data = data + (bounds[rank] + done) * width;
     std::vector<Transfer> sends, receives;
@@ -85,8 +92,8 @@ void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, 
   }
 }
 
-void GatherRanges(NcclCommunicator& comm, const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds,
-                  const char* what) {
+void GatherRanges(NcclCommunicator& comm, const Stream& stream, const Tensor& x,
+                  const std::vector<int64_t>& bounds, const char* what) {
   const int size = comm.size(), rank = comm.rank();
   const int64_t width = DTypeBytes(x.dtype());
   char* data = static_cast<char*>(x.data());
@@ -133,7 +140,8 @@ void AllReduce(NcclCommunicator& comm, const Stream& stream, char* scratch, cons
 
 NcclLink::NcclLink(CudaDevice* device_in)
     : device(device_in), exceptions_at_start(std::uncaught_exceptions()) {
-  device->Check(cudaMalloc(scratch.address(), kNcclScratchBytes), "working memory of collectives", "cudaMalloc");
+  device->Check(cudaMalloc(scratch.address(), kNcclScratchBytes), "working memory of collectives",
+                "cudaMalloc");
 }
 
 // After an error the other ranks may be anywhere: aborting waits for none of them.
@@ -155,8 +163,8 @@ void NcclCommunicator::Exchange(const Stream& stream, const std::vector<Transfer
                                 const std::vector<Transfer>& receives, const char* what) {
   int64_t bytes = 0;
   const auto check = [&](const Transfer& t) {
-    YM_CHECK(0 <= t.peer && t.peer < size() && t.bytes >= 0, what, ": ", t.bytes, " bytes to or from rank ", t.peer,
-             " of ", name());
+    YM_CHECK(0 <= t.peer && t.peer < size() && t.bytes >= 0, what, ": ", t.bytes, " bytes to or from rank ",
+             t.peer, " of ", name());
     if (t.peer != rank()) bytes += t.bytes;
   };
   for (const Transfer& t : sends) check(t);
@@ -167,11 +175,13 @@ void NcclCommunicator::Exchange(const Stream& stream, const std::vector<Transfer
   auto from = sends.begin();
   for (const Transfer& to : receives) {
     if (to.peer != rank() || to.bytes == 0) continue;
-    from = std::find_if(from, sends.end(), [&](const Transfer& t) { return t.peer == rank() && t.bytes > 0; });
-    YM_CHECK(from != sends.end() && from->bytes == to.bytes, what, " in ", name(), ": rank ", rank(), " expects ",
-             to.bytes, " bytes from itself that it does not send");
-    YM_CUDA_CHECK(stream, what,
-                  cudaMemcpyAsync(to.data, from->data, static_cast<size_t>(to.bytes), cudaMemcpyDeviceToDevice, s));
+    from =
+        std::find_if(from, sends.end(), [&](const Transfer& t) { return t.peer == rank() && t.bytes > 0; });
+    YM_CHECK(from != sends.end() && from->bytes == to.bytes, what, " in ", name(), ": rank ", rank(),
+             " expects ", to.bytes, " bytes from itself that it does not send");
+    YM_CUDA_CHECK(
+        stream, what,
+        cudaMemcpyAsync(to.data, from->data, static_cast<size_t>(to.bytes), cudaMemcpyDeviceToDevice, s));
     ++from;
   }
   // Numbered on every rank, also where it has nothing to do: numbers are compared when somebody is missing.
@@ -182,13 +192,13 @@ void NcclCommunicator::Exchange(const Stream& stream, const std::vector<Transfer
   nccl.Check(nccl.GroupStart(), "ncclGroupStart", text());
   for (const Transfer& t : receives) {
     if (t.peer == rank() || t.bytes == 0) continue;
-    nccl.Check(nccl.Recv(t.data, static_cast<size_t>(t.bytes), ncclUint8, t.peer, impl_->link->comm, s), "ncclRecv",
-               text());
+    nccl.Check(nccl.Recv(t.data, static_cast<size_t>(t.bytes), ncclUint8, t.peer, impl_->link->comm, s),
+               "ncclRecv", text());
   }
   for (const Transfer& t : sends) {
     if (t.peer == rank() || t.bytes == 0) continue;
-    nccl.Check(nccl.Send(t.data, static_cast<size_t>(t.bytes), ncclUint8, t.peer, impl_->link->comm, s), "ncclSend",
-               text());
+    nccl.Check(nccl.Send(t.data, static_cast<size_t>(t.bytes), ncclUint8, t.peer, impl_->link->comm, s),
+               "ncclSend", text());
   }
   nccl.Check(nccl.GroupEnd(), "ncclGroupEnd", text());
 }
@@ -205,11 +215,13 @@ void NcclCommunicator::AllReduceMax(const Stream& stream, const Tensor& x) {
   AllReduce(*this, stream, static_cast<char*>(impl_->link->scratch.get()), x, true, "all-reduce (maximum)");
 }
 
-void NcclCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {
+void NcclCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x,
+                                        const std::vector<int64_t>& bounds) {
   ReduceTypeOf(x.dtype(), name());
   CheckBounds(*this, x, bounds);
   if (!Ready(*this, stream, x)) return;
-  ReduceScatter(*this, stream, static_cast<char*>(impl_->link->scratch.get()), x, bounds, false, "reduce-scatter");
+  ReduceScatter(*this, stream, static_cast<char*>(impl_->link->scratch.get()), x, bounds, false,
+                "reduce-scatter");
 }
 
 void NcclCommunicator::AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {

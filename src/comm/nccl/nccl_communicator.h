@@ -1,14 +1,14 @@
 // File: src/comm/nccl/nccl_communicator.h
 //
-// A group of ranks over NCCL, for the memory of cuda devices: the data plane of a step. NCCL only moves bytes here (grouped
-// sends and receives, broadcasts); sums are added by a kernel of our own in ascending rank order (kernels/reduce), so that
-// FP32 and FP64 sums have the bits of MpiCommunicator's whatever algorithm, ring or number of channels NCCL chooses, and a
-// run repeats them. A reduce-scatter moves what NCCL's own would, (n - 1) / n of the tensor in each direction; small
-// tensors are gathered whole. Values of other ranks pass through working memory of fixed size, taken when the group is
-// made (NcclWorld::scratch_bytes).
+// A group of ranks over NCCL, for the memory of cuda devices: the data plane of a step. NCCL only moves bytes
+// here (grouped sends and receives, broadcasts); sums are added by a kernel of our own in ascending rank
+// order (kernels/reduce), so that FP32 and FP64 sums have the bits of MpiCommunicator's whatever algorithm,
+// ring or number of channels NCCL chooses, and a run repeats them. A reduce-scatter moves what NCCL's own
+// would, (n - 1) / n of the tensor in each direction; small tensors are gathered whole. Values of other ranks
+// pass through working memory of fixed size, taken when the group is made (NcclWorld::scratch_bytes).
 //
-// Everything is enqueued on the stream that is given, captured like any kernel, and logged for the watchdog. Tensors of
-// the dry device are accepted and nothing is done.
+// Everything is enqueued on the stream that is given, captured like any kernel, and logged for the watchdog.
+// Tensors of the dry device are accepted and nothing is done.
 #pragma once
 
 #include <memory>
@@ -34,17 +34,17 @@ class NcclCommunicator : public Communicator {
   void AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) override;
   void Broadcast(const Stream& stream, const Tensor& x, int root) override;
 
-  // A block of bytes in device memory to or from a rank of the group. Between two ranks, the i-th send meets the i-th
-  // receive and both have the same size, known to the host; blocks of 0 bytes are left out on both sides. To itself: a
-  // copy.
+  // A block of bytes in device memory to or from a rank of the group. Between two ranks, the i-th send meets
+  // the i-th receive and both have the same size, known to the host; blocks of 0 bytes are left out on both
+  // sides. To itself: a copy.
   struct Transfer {
     int peer = 0;
     void* data = nullptr;
     int64_t bytes = 0;
   };
   // All transfers at once, as one operation on the stream.
-  void Exchange(const Stream& stream, const std::vector<Transfer>& sends, const std::vector<Transfer>& receives,
-                const char* what);
+  void Exchange(const Stream& stream, const std::vector<Transfer>& sends,
+                const std::vector<Transfer>& receives, const char* what);
 
   // NCCL's own handle and the log, for what builds on the group: nccl_communicator_impl.h.
   struct Impl;

@@ -15,8 +15,8 @@
 
 namespace yardmaster {
 
-// One NCCL communicator and its working memory: shared by the groups of a rank that have the same members, whose
-// operations follow each other on one stream.
+// One NCCL communicator and its working memory: shared by the groups of a rank that have the same members,
+// whose operations follow each other on one stream.
 struct NcclLink {
   explicit NcclLink(CudaDevice* device_in);
   ~NcclLink();

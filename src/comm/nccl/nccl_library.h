@@ -1,8 +1,9 @@
 // File: src/comm/nccl/nccl_library.h
 //
-// NCCL, looked up when it is first needed: the program starts, trains on one GPU and on the cpu device where there is no
-// NCCL. The library that runs must be the version that this build was compiled against, since code compiled for the GPU
-// shares its structures; LD_LIBRARY_PATH decides which of several is found. Private to src/comm.
+// NCCL, looked up when it is first needed: the program starts, trains on one GPU and on the cpu device where
+// there is no NCCL. The library that runs must be the version that this build was compiled against, since
+// code compiled for the GPU shares its structures; LD_LIBRARY_PATH decides which of several is found. Private
+// to src/comm.
 #pragma once
 
 #include <nccl.h>

@@ -31,7 +31,8 @@ struct NcclWorld::Impl {
   MpiWorld* world;
   CudaDevice* device;
   std::shared_ptr<OperationLog> log;
-  std::map<std::pair<std::vector<int64_t>, std::string>, std::shared_ptr<NcclLink>> links;  // by ranks and, apart, name
+  std::map<std::pair<std::vector<int64_t>, std::string>, std::shared_ptr<NcclLink>>
+      links;               // by ranks and, apart, name
   std::mutex links_mutex;  // the watchdog looks through them
   std::unique_ptr<Watchdog> watchdog;
 
@@ -41,7 +42,8 @@ struct NcclWorld::Impl {
       ncclResult_t result = ncclSuccess;
       if (link->comm == nullptr || Nccl().CommGetAsyncError(link->comm, &result) != ncclSuccess) continue;
       if (result != ncclSuccess && result != ncclInProgress)
-        return StrCat("NCCL says '", Nccl().GetErrorString(result), "': a rank has gone or the connection to it");
+        return StrCat("NCCL says '", Nccl().GetErrorString(result),
+                      "': a rank has gone or the connection to it");
     }
     return "";
   }
@@ -53,21 +55,23 @@ NcclWorld::NcclWorld(MpiWorld* world, Agreement* agreement, Device* device, cons
   impl_->world = world;
   impl_->device = static_cast<CudaDevice*>(device);
   if (options.share_device) LookLikeAMachineEach(*world);
-  AgreeOrThrow(*agreement, [] { Nccl(); }, "loading NCCL");
+  AgreeOrThrow(
+      *agreement, [] { Nccl(); }, "loading NCCL");
   impl_->log = std::make_shared<OperationLog>(impl_->device);
   std::unique_ptr<RollCall> roll_call = world->MakeRollCall();
   if (!roll_call) LogWarning("this MPI library allows one thread only: a rank that hangs will not be named");
   Impl* impl = impl_.get();
-  impl_->watchdog = std::make_unique<Watchdog>(
-      WatchdogOptions{.timeout_seconds = options.timeout_seconds,
-                      .library_error = [impl] { return impl->LibraryError(); },
-                      .abort = [world] { world->Abort(ExitCode::kWatchdog); }},
-      impl_->device->index(), impl_->log, std::move(roll_call));
+  impl_->watchdog =
+      std::make_unique<Watchdog>(WatchdogOptions{.timeout_seconds = options.timeout_seconds,
+                                                 .library_error = [impl] { return impl->LibraryError(); },
+                                                 .abort = [world] { world->Abort(ExitCode::kWatchdog); }},
+                                 impl_->device->index(), impl_->log, std::move(roll_call));
 }
 
 NcclWorld::~NcclWorld() = default;
 
-std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks, const std::string& name, bool apart) {
+std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks, const std::string& name,
+                                               bool apart) {
   auto group = std::make_unique<NcclCommunicator::Impl>();
   const std::unique_ptr<MpiCommunicator> control = impl_->world->Group(ranks, name);
   group->log = impl_->log;
@@ -98,8 +102,8 @@ std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks
   const auto link = std::make_shared<NcclLink>(impl_->device);
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.commName = name.c_str();
-  nccl.Check(nccl.CommInitRankConfig(&link->comm, group->size, id, group->rank, &config), "ncclCommInitRankConfig",
-             "connecting group " + name);
+  nccl.Check(nccl.CommInitRankConfig(&link->comm, group->size, id, group->rank, &config),
+             "ncclCommInitRankConfig", "connecting group " + name);
   {
     const std::lock_guard<std::mutex> lock(impl_->links_mutex);
     impl_->links[key] = link;
@@ -111,6 +115,8 @@ std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks
 void NcclWorld::Replayed(const Stream& stream) { impl_->log->Replayed(CudaStream(stream)); }
 
 std::string NcclWorld::description() const { return StrCat("NCCL ", Nccl().version); }
-size_t NcclWorld::scratch_bytes() const { return impl_->links.size() * static_cast<size_t>(kNcclScratchBytes); }
+size_t NcclWorld::scratch_bytes() const {
+  return impl_->links.size() * static_cast<size_t>(kNcclScratchBytes);
+}
 
 }  // namespace yardmaster

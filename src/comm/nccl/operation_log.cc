@@ -23,7 +23,8 @@ OperationLog::OperationLog(CudaDevice* device) : device_(device), entries_(kKept
     device_->Check(cudaEventCreateWithFlags(entry.event.address(), cudaEventDisableTiming), "start",
                    "cudaEventCreateWithFlags");
   }
-  device_->Check(cudaHostAlloc(mark_.address(), sizeof(int64_t), cudaHostAllocMapped), "start", "cudaHostAlloc");
+  device_->Check(cudaHostAlloc(mark_.address(), sizeof(int64_t), cudaHostAllocMapped), "start",
+                 "cudaHostAlloc");
   *static_cast<int64_t*>(mark_.get()) = 0;
   void* device_mark = nullptr;
   device_->Check(cudaHostGetDevicePointer(&device_mark, mark_.get(), 0), "start", "cudaHostGetDevicePointer");
@@ -49,10 +50,12 @@ void OperationLog::Enqueued(int64_t number, cudaStream_t stream) {
   Entry& entry = At(number);
   cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
   unsigned long long graph = 0;
-  if (cudaStreamGetCaptureInfo(stream, &capture, &graph) == cudaSuccess && capture == cudaStreamCaptureStatusActive)
+  if (cudaStreamGetCaptureInfo(stream, &capture, &graph) == cudaSuccess &&
+      capture == cudaStreamCaptureStatusActive)
     return Capture(entry, graph, stream);
   // An event that cannot be recorded belongs to a broken device: the next checked call says so.
-  entry.status = cudaEventRecord(entry.event.get(), stream) == cudaSuccess ? Status::kEnqueued : Status::kFinished;
+  entry.status =
+      cudaEventRecord(entry.event.get(), stream) == cudaSuccess ? Status::kEnqueued : Status::kFinished;
 }
 
 void OperationLog::Capture(Entry& entry, unsigned long long graph, cudaStream_t stream) {
@@ -80,16 +83,19 @@ void OperationLog::Finished(int64_t number) {
 
 bool OperationLog::IsFinished(Entry& entry) {
   if (entry.status == Status::kEnqueued && cudaEventQuery(entry.event.get()) != cudaErrorNotReady)
-    entry.status = Status::kFinished;  // an error too: nothing more will come, and the host's next call reports it
+    entry.status =
+        Status::kFinished;  // an error too: nothing more will come, and the host's next call reports it
   return entry.status == Status::kFinished;
 }
 
 std::string OperationLog::Text(const Entry& entry) const {
-  std::string text = StrCat("#", entry.number, " ", entry.what, *entry.group ? StrCat(" of ", entry.group) : "",
-                            entry.bytes > 0 ? StrCat(", ", entry.bytes, " bytes") : "");
+  std::string text =
+      StrCat("#", entry.number, " ", entry.what, *entry.group ? StrCat(" of ", entry.group) : "",
+             entry.bytes > 0 ? StrCat(", ", entry.bytes, " bytes") : "");
   if (!entry.replay || captured_.empty()) return text;
   // The mark stays where the replay before left it until the first operation of this one is done.
-  const auto done = static_cast<size_t>(*static_cast<const volatile int64_t*>(mark_.get())) % captured_.size();
+  const auto done =
+      static_cast<size_t>(*static_cast<const volatile int64_t*>(mark_.get())) % captured_.size();
   return StrCat(text, " (operation ", done + 1, " of ", captured_.size(), ": ", captured_[done], ")");
 }
 

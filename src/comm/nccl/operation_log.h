@@ -1,12 +1,12 @@
 // File: src/comm/nccl/operation_log.h
 //
-// What this rank has begun together with others: every collective, dispatch and combine on the GPU, and every wait of
-// the host while groups are made, has a number, a name and a group. An operation is 'entered' before it is enqueued and
-// 'finished' when its event has passed on its stream. The step records events and reads none; watchdog.h looks at them
-// from a thread of its own.
+// What this rank has begun together with others: every collective, dispatch and combine on the GPU, and every
+// wait of the host while groups are made, has a number, a name and a group. An operation is 'entered' before
+// it is enqueued and 'finished' when its event has passed on its stream. The step records events and reads
+// none; watchdog.h looks at them from a thread of its own.
 //
-// Operations that are captured in a graph leave marks in pinned memory instead, and the replay of the graph is one
-// operation: what it waits for follows from the last mark.
+// Operations that are captured in a graph leave marks in pinned memory instead, and the replay of the graph
+// is one operation: what it waits for follows from the last mark.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -87,7 +87,8 @@ class Operation {
 // A wait of the host for other ranks.
 class HostOperation {
  public:
-  HostOperation(OperationLog& log, const char* group, const char* what) : log_(log), number_(log.Enter(group, what, 0)) {}
+  HostOperation(OperationLog& log, const char* group, const char* what)
+      : log_(log), number_(log.Enter(group, what, 0)) {}
   ~HostOperation() { log_.Finished(number_); }
   HostOperation(const HostOperation&) = delete;
   HostOperation& operator=(const HostOperation&) = delete;

@@ -61,11 +61,13 @@ void Watchdog::Loop(int device) {
 void Watchdog::Expire(const std::string& why) {
   const OperationLog::State state = log_->Look();
   std::string text = why;
-  if (roll_call_) text += StrCat(": ", WhoIsMissing(roll_call_->Ask(Mine(), kRollCallSeconds), state.unfinished));
+  if (roll_call_)
+    text += StrCat(": ", WhoIsMissing(roll_call_->Ask(Mine(), kRollCallSeconds), state.unfinished));
   text += "\n  last operations of this rank:";
   for (const std::string& line : log_->Last(kLastOperations)) text += StrCat("\n    ", line);
-  text += "\n  hint: look at the log of the ranks that did not arrive; slow but healthy ranks need a longer "
-          "runtime.timeout_seconds";
+  text +=
+      "\n  hint: look at the log of the ranks that did not arrive; slow but healthy ranks need a longer "
+      "runtime.timeout_seconds";
   LogError(text);
   FlushLog();
   // The others' deadlines end about now: they are answered, so that they name the same rank.

@@ -1,9 +1,10 @@
 // File: src/comm/nccl/watchdog.h
 //
-// A thread that looks at the operation log and costs the step nothing: it asks for the event of the first unfinished
-// operation, a few times a second. When that has been the same one for longer than the deadline, it calls the roll, says
-// what this rank waited for, who did not arrive and what the last operations were, and ends the job (exit code 70). It
-// also answers the roll calls of others, so that a rank that is merely behind is told from one that is gone.
+// A thread that looks at the operation log and costs the step nothing: it asks for the event of the first
+// unfinished operation, a few times a second. When that has been the same one for longer than the deadline,
+// it calls the roll, says what this rank waited for, who did not arrive and what the last operations were,
+// and ends the job (exit code 70). It also answers the roll calls of others, so that a rank that is merely
+// behind is told from one that is gone.
 #pragma once
 
 #include <atomic>
@@ -47,8 +48,8 @@ class Watchdog {
   std::thread thread_;
 };
 
-// "rank 2 did not answer; rank 1 has not begun it (last: ...)": what the answers to a roll call (watchdog.cc's form) say
-// of an operation with this number. Pure.
+// "rank 2 did not answer; rank 1 has not begun it (last: ...)": what the answers to a roll call
+// (watchdog.cc's form) say of an operation with this number. Pure.
 std::string WhoIsMissing(const std::vector<std::string>& answers, int64_t number);
 // The answer of a rank that has entered so many operations.
 std::string RollCallAnswer(int64_t entered, const std::string& last);

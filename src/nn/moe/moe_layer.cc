@@ -35,7 +35,7 @@ void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSa
 }
 
 void MoeLayer::RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  ctx.Join();  // s.dx, s.dw_TK
+  ctx.Join();                                               // s.dx, s.dw_TK
   router_.BackwardInput(ctx, mb, s.dw_TK, s.dx, s.router);  // dx += dlogits Wr
 }
 
@@ -43,8 +43,8 @@ void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) co
   router_.BackwardWeight(ctx, mb, s.router);
 }
 
-// ---- dispatch: x_TD, w_TK -> x_RD, w_R, beside the shared expert. Adjoint, a combine: dx_TD = shared^T + sum of t's rows
-// in dx_RD, beside the weight gradients of all experts (it begins in ExpertsBackward)
+// ---- dispatch: x_TD, w_TK -> x_RD, w_R, beside the shared expert. Adjoint, a combine: dx_TD = shared^T +
+// sum of t's rows in dx_RD, beside the weight gradients of all experts (it begins in ExpertsBackward)
 
 void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
@@ -59,7 +59,8 @@ void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, Mo
 }
 
 void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  if (RoundDispatcher* rounds = Rounds(mb)) BackwardInRounds(ctx, mb, *rounds, experts_, SharedGradient(s), s);
+  if (RoundDispatcher* rounds = Rounds(mb))
+    BackwardInRounds(ctx, mb, *rounds, experts_, SharedGradient(s), s);
 }
 
 void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
@@ -87,16 +88,16 @@ void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const 
   if (Rounds(mb)) return;
   experts_.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);
   const CommunicationStream side = ctx.Fork();
-  dispatcher_->Combine(side.stream, s.handle, s.dx_RD, /*residual=*/{}, SharedGradient(s), s.dx, s.dw_R, s.dw_TK,
-                       *side.work);
+  dispatcher_->Combine(side.stream, s.handle, s.dx_RD, /*residual=*/{}, SharedGradient(s), s.dx, s.dw_R,
+                       s.dw_TK, *side.work);
 }
 
 void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   if (!Rounds(mb)) experts_.BackwardWeight(ctx, mb, s.experts);
 }
 
-// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t], beside
-// dx_TD = shared^T
+// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t],
+// beside dx_TD = shared^T
 
 void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                               MoeSaved& s) const {

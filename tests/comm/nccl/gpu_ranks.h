@@ -15,7 +15,8 @@ namespace yardmaster::testing {
 struct GpuRanks {
   GpuRanks()
       : agreement(World().MakeAgreement()),
-        device(MakeCudaDevice({.index = World().local_rank() % CudaAvailability().usable, .rank = World().rank()})),
+        device(MakeCudaDevice(
+            {.index = World().local_rank() % CudaAvailability().usable, .rank = World().rank()})),
         stream(device.get()),
         nccl(&World(), agreement.get(), device.get(),
              {.share_device = World().local_size() > CudaAvailability().usable, .timeout_seconds = 60}) {}
@@ -63,8 +64,8 @@ class OnGpu {
 
 }  // namespace yardmaster::testing
 
-#define YM_NEEDS_GPU_RANKS()                                                        \
-  do {                                                                              \
-    const ::yardmaster::CudaStatus ym_status_ = ::yardmaster::CudaAvailability();   \
-    if (ym_status_.usable == 0) YM_SKIP("needs a GPU: " + ym_status_.reason);       \
+#define YM_NEEDS_GPU_RANKS()                                                      \
+  do {                                                                            \
+    const ::yardmaster::CudaStatus ym_status_ = ::yardmaster::CudaAvailability(); \
+    if (ym_status_.usable == 0) YM_SKIP("needs a GPU: " + ym_status_.reason);     \
   } while (false)

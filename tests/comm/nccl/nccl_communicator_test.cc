@@ -1,5 +1,5 @@
-// Collectives over NCCL against serial loops, to the bit: what tests/comm/collectives_test.cc asks of MPI. Runs with 2 and
-// 4 ranks, which share a GPU where there are not enough.
+// Collectives over NCCL against serial loops, to the bit: what tests/comm/collectives_test.cc asks of MPI.
+// Runs with 2 and 4 ranks, which share a GPU where there are not enough.
 #include "src/comm/nccl/nccl_communicator.h"
 
 #include <cmath>
@@ -86,7 +86,8 @@ TEST_CASE("nccl: a group's own order is the order of its sums") {
   YM_NEEDS_GPU_RANKS();
   if (World().size() < 3) YM_SKIP("with two ranks there is one order only");
   const std::vector<int64_t> ranks = AllRanks(), reversed(ranks.rbegin(), ranks.rend());
-  REQUIRE_FALSE(SameBits(SerialSum<float>(ranks, 1000).data(), SerialSum<float>(reversed, 1000).data(), 1000));
+  REQUIRE_FALSE(
+      SameBits(SerialSum<float>(ranks, 1000).data(), SerialSum<float>(reversed, 1000).data(), 1000));
   const auto comm = Ranks().nccl.Group(reversed, "reversed");
   CHECK(comm->rank() == World().size() - 1 - World().rank());
   CheckSums<float>(*comm, reversed, 1000);
@@ -97,8 +98,8 @@ TEST_CASE("nccl: maximum, where NaN wins") {
   const auto comm = Ranks().nccl.Group(AllRanks(), "world");
   const int last = World().size() - 1;
   const double nan = std::numeric_limits<double>::quiet_NaN(), inf = std::numeric_limits<double>::infinity();
-  const OnGpu<double> x({static_cast<double>(World().rank()), -1.0 - World().rank(), World().rank() == last ? nan : 5.0,
-                         World().rank() == 0 ? nan : inf});
+  const OnGpu<double> x({static_cast<double>(World().rank()), -1.0 - World().rank(),
+                         World().rank() == last ? nan : 5.0, World().rank() == 0 ? nan : inf});
   comm->AllReduceMax(Ranks().stream, x.tensor());
   const std::vector<double> got = x.Values();
   CHECK(got[0] == last);
@@ -109,7 +110,8 @@ TEST_CASE("nccl: maximum, where NaN wins") {
   comm->AllReduceMax(Ranks().stream, flags.tensor());
   CHECK(flags.Values() == std::vector<int32_t>{2, 0});
   std::vector<float> large(600000);
-  for (size_t i = 0; i < large.size(); ++i) large[i] = static_cast<int>(i) % World().size() == World().rank() ? 3.f : -1.f;
+  for (size_t i = 0; i < large.size(); ++i)
+    large[i] = static_cast<int>(i) % World().size() == World().rank() ? 3.f : -1.f;
   const OnGpu<float> y(large);
   comm->AllReduceMax(Ranks().stream, y.tensor());
   CHECK(y.Values() == std::vector<float>(600000, 3.f));

@@ -1,5 +1,5 @@
-// Dispatch and combine over NCCL against MpiDispatcher's expanded mode on the same routing, to the bit: windows, weights,
-// sums, what is needed, rounds. Every rank has as many tokens.
+// Dispatch and combine over NCCL against MpiDispatcher's expanded mode on the same routing, to the bit:
+// windows, weights, sums, what is needed, rounds. Every rank has as many tokens.
 #include "src/comm/ep/cuda/nccl_dispatcher.h"
 
 #include <algorithm>
@@ -60,7 +60,8 @@ constexpr double kUntouched = -77;
 
 // An expert that multiplies and adds; different for each.
 template <class T>
-void Experts(int64_t first, const std::vector<int64_t>& offsets, const std::vector<T>& w_R, int64_t D, std::vector<T>* x_R) {
+void Experts(int64_t first, const std::vector<int64_t>& offsets, const std::vector<T>& w_R, int64_t D,
+             std::vector<T>* x_R) {
   for (size_t l = 0; l + 1 < offsets.size(); ++l) {
     for (int64_t i = offsets[l] * D; i < offsets[l + 1] * D; ++i) {
       const double factor = 0.5 + 0.1 * static_cast<double>(first + static_cast<int64_t>(l));
@@ -133,8 +134,8 @@ class Case {
     Experts(dispatcher_.expert_begin(), out.offsets, out.w_R, p_.D, &values);
     const OnGpu<T> y_R(values, {R_, p_.D}), y(Untouched(p_.T * p_.D), {p_.T, p_.D}),
         dw(Untouched(p_.T * p_.K), {p_.T, p_.K});
-    dispatcher_.Combine(stream, handle, y_R.tensor(), residual.tensor(), addend.tensor(), y.tensor(), w_R.tensor(),
-                        dw.tensor(), *work_);
+    dispatcher_.Combine(stream, handle, y_R.tensor(), residual.tensor(), addend.tensor(), y.tensor(),
+                        w_R.tensor(), dw.tensor(), *work_);
     out.y = y.Values();
     out.dw = dw.Values();
     return out;
@@ -169,8 +170,8 @@ class Case {
       rounds.Return(stream, handle, r, w_R.tensor(), weights.tensor());
       stream.Synchronize();
     }
-    rounds.Unpack(stream, handle, rows.tensor(), residual.tensor(), addend.tensor(), y.tensor(), weights.tensor(),
-                  dw.tensor());
+    rounds.Unpack(stream, handle, rows.tensor(), residual.tensor(), addend.tensor(), y.tensor(),
+                  weights.tensor(), dw.tensor());
     out.y = y.Values();
     out.dw = dw.Values();
     out.needed = most.Values()[0];
@@ -199,7 +200,8 @@ class Case {
     NcclDispatcher dispatcher(options_, exact_, nullptr);
     const auto tensor = [](DType type, const Shape& shape) { return Tensor(nullptr, type, shape); };
     const DType type = DTypeOf<T>::value;
-    const Tensor idx = tensor(DType::kI32, {p_.T, p_.K}), x = tensor(type, {p_.T, p_.D}), w = tensor(type, {p_.T, p_.K});
+    const Tensor idx = tensor(DType::kI32, {p_.T, p_.K}), x = tensor(type, {p_.T, p_.D}),
+                 w = tensor(type, {p_.T, p_.K});
     RoutingHandle handle;
     if (in_rounds) {
       dispatcher.rounds()->PlanRounds(stream, idx, &handle, saved, work);
@@ -241,7 +243,8 @@ void CheckSame(const Problem& p, double factor, bool exact, Groups& groups) {
   CHECK(got.offsets == expected.offsets);
   if (exact) CHECK(got.needed == expected.needed);
   CHECK(got.needed >= expected.needed);
-  CHECK(SameBits(got.x_R.data(), expected.x_R.data(), c.R() * p.D));  // untouched beyond the window's rows, too
+  CHECK(
+      SameBits(got.x_R.data(), expected.x_R.data(), c.R() * p.D));  // untouched beyond the window's rows, too
   CHECK(SameBits(got.w_R.data(), expected.w_R.data(), c.R()));
   CHECK(SameBits(got.y.data(), expected.y.data(), p.T * p.D));
   CHECK(SameBits(got.dw.data(), expected.dw.data(), p.T * p.K));
@@ -279,7 +282,8 @@ TEST_CASE("nccl dispatch: a window or a segment that is too small sets the flag 
       CHECK(expected.overflow == 1);
       CHECK(got.overflow == 1);
       CHECK(got.offsets == expected.offsets);
-      CHECK(got.needed == expected.needed);  // every rank sends as much to rank 0: segments need no more than the window
+      CHECK(got.needed ==
+            expected.needed);  // every rank sends as much to rank 0: segments need no more than the window
     }
   }
   // A segment can be too small where the window is not: rank 0 alone sends all its rows to rank 0.
@@ -322,7 +326,8 @@ TEST_CASE("nccl dispatch in rounds: the bits of an ample window, however small t
 
 TEST_CASE("nccl dispatch: sizes of windows and segments") {
   EpOptions options{.num_experts = 256, .top_k = 8, .ep = 64, .ep_index = 3};
-  CHECK(NcclDispatcher(options, false, nullptr).segment_rows(4096) == 4096 * 4);  // at most L = 4 of a token's 8
+  CHECK(NcclDispatcher(options, false, nullptr).segment_rows(4096) ==
+        4096 * 4);  // at most L = 4 of a token's 8
   CHECK(NcclDispatcher(options, false, nullptr).window_rows(4096) == int64_t{64} * 4096 * 4);
   options.ragged_buffer_factor = 1.5;
   CHECK(NcclDispatcher(options, false, nullptr).segment_rows(4096) == 768);

@@ -32,7 +32,8 @@ void CheckRegion(PeerTable& table, size_t bytes, int64_t salt) {
   Barrier();
   // Slot r of a rank's memory is written by rank r; the last values of the region by nobody but its owner.
   for (int q = 0; q < n; ++q)
-    Gpu()->CopyFromHost(region.base[q] + static_cast<size_t>(me) * kBytes, Pattern(me, q, kValues, salt).data(), kBytes);
+    Gpu()->CopyFromHost(region.base[q] + static_cast<size_t>(me) * kBytes,
+                        Pattern(me, q, kValues, salt).data(), kBytes);
   Gpu()->CopyFromHost(mine + bytes - kBytes, Pattern(me, 99, kValues, salt).data(), kBytes);
   Barrier();
   for (int r = 0; r < n; ++r) {

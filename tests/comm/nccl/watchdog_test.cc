@@ -14,7 +14,8 @@ TEST_CASE("who is missing") {
   CHECK(WhoIsMissing({here, "", RollCallAnswer(3, "#3 x: finished")}, 41) ==
         "rank 1 did not answer; rank 2 (last: #3 x: finished) did not arrive");
   CHECK(WhoIsMissing({here, here}, 41) == "all ranks have begun it; a GPU or a connection does not go on");
-  CHECK(WhoIsMissing(std::vector<std::string>(20), 1).find("and 12 others did not answer") != std::string::npos);
+  CHECK(WhoIsMissing(std::vector<std::string>(20), 1).find("and 12 others did not answer") !=
+        std::string::npos);
 }
 
 }  // namespace

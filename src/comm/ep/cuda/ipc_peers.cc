@@ -141,8 +141,9 @@ PeerTable::Region IpcPeers::Map(size_t bytes) {
   }
   const std::string first = FirstTrouble(control_, trouble);
   if (!first.empty()) {
-    throw ConfigError(StrCat("peer memory of ", HumanBytes(static_cast<double>(region.bytes)), " cannot be had: ", first),
-                      "ep.transport", "set ep.transport to nccl, or use a smaller micro-batch");
+    throw ConfigError(
+        StrCat("peer memory of ", HumanBytes(static_cast<double>(region.bytes)), " cannot be had: ", first),
+        "ep.transport", "set ep.transport to nccl, or use a smaller micro-batch");
   }
   return region;
 }

@@ -1,8 +1,8 @@
 // File: src/comm/ep/cuda/ipc_peers.h
 //
-// Peer memory by CUDA IPC: each rank allocates, and opens what the others of its machine have allocated, on the same GPU
-// or on another that its own can reach. Private allocations are exported whole, in units of 2 MiB, so that nothing else
-// lies in what a peer can write.
+// Peer memory by CUDA IPC: each rank allocates, and opens what the others of its machine have allocated, on
+// the same GPU or on another that its own can reach. Private allocations are exported whole, in units of 2
+// MiB, so that nothing else lies in what a peer can write.
 #pragma once
 
 #include <memory>
@@ -17,13 +17,14 @@ namespace yardmaster {
 
 class IpcPeers : public PeerTable {
  public:
-  // Why the ranks of `control`, this one on `host`, cannot reach each other's memory so, or "": the same text on all of them. Collective.
+  // Why the ranks of `control`, this one on `host`, cannot reach each other's memory so, or "": the same text
+  // on all of them. Collective.
   static std::string WhyNot(CudaDevice* device, MpiCommunicator* control, const std::string& host);
 
   // `control`, the group, must outlive the table, as must `device`.
   IpcPeers(CudaDevice* device, MpiCommunicator* control);
-  // Waits for the other ranks, which must have closed this rank's memory before it is freed; not while an exception
-  // passes through.
+  // Waits for the other ranks, which must have closed this rank's memory before it is freed; not while an
+  // exception passes through.
   ~IpcPeers() override;
 
  protected:

@@ -12,7 +12,8 @@ namespace yardmaster {
 
 std::unique_ptr<PeerTable> MakePeers(const PeersWanted& wanted, Device* device, Communicator* group,
                                      MpiCommunicator* control, std::string* how) {
-  YM_CHECK(device->kind() == DeviceKind::kCuda, "peer memory on the ", DeviceKindName(device->kind()), " device");
+  YM_CHECK(device->kind() == DeviceKind::kCuda, "peer memory on the ", DeviceKindName(device->kind()),
+           " device");
   auto* cuda = static_cast<CudaDevice*>(device);
   auto* nccl = static_cast<NcclCommunicator*>(group);
   how->clear();

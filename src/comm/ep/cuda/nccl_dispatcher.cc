@@ -16,28 +16,29 @@ int64_t RowBytes(const Tensor& t) { return t.dim(0) ? t.bytes() / t.dim(0) : 0; 
 
 // Rows [row, row + rows) of a contiguous tensor whose first axis counts rows; [R] has rows of one element.
 Transfer Rows(int peer, const Tensor& t, int64_t row, int64_t rows) {
-  YM_CHECK((t.contiguous() && 0 <= row && 0 <= rows && row + rows <= t.dim(0)) || rows == 0, "rows ", row, " + ", rows,
-           " of ", t.shape());
+  YM_CHECK((t.contiguous() && 0 <= row && 0 <= rows && row + rows <= t.dim(0)) || rows == 0, "rows ", row,
+           " + ", rows, " of ", t.shape());
   return {peer, static_cast<char*>(t.data()) + row * RowBytes(t), rows * RowBytes(t)};
 }
 
 // to[to_index[i]] = from[from_index[i] / divisor], for rows and, if there are any, weights.
-void Move(const Stream& stream, const char* what, const Tensor& from, const Tensor& from_index, int64_t divisor,
-          const Tensor& to, const Tensor& to_index, const int64_t* num_rows, int64_t most, const Tensor& w_from,
-          const Tensor& w_to) {
-  YM_CUDA_CHECK(stream, what,
-                MoveRows({.from = from.data(),
-                          .to = to.data(),
-                          .row_bytes = RowBytes(from),
-                          .from_index = from_index.defined() ? from_index.as<int64_t>() : nullptr,
-                          .from_divisor = divisor,
-                          .to_index = to_index.defined() ? to_index.as<int64_t>() : nullptr,
-                          .num_rows = num_rows,
-                          .most = most,
-                          .w_from = w_from.data(),
-                          .w_to = w_to.data(),
-                          .weight_bytes = w_from.defined() ? static_cast<int>(DTypeBytes(w_from.dtype())) : 0},
-                         CudaStream(stream)));
+void Move(const Stream& stream, const char* what, const Tensor& from, const Tensor& from_index,
+          int64_t divisor, const Tensor& to, const Tensor& to_index, const int64_t* num_rows, int64_t most,
+          const Tensor& w_from, const Tensor& w_to) {
+  YM_CUDA_CHECK(
+      stream, what,
+      MoveRows({.from = from.data(),
+                .to = to.data(),
+                .row_bytes = RowBytes(from),
+                .from_index = from_index.defined() ? from_index.as<int64_t>() : nullptr,
+                .from_divisor = divisor,
+                .to_index = to_index.defined() ? to_index.as<int64_t>() : nullptr,
+                .num_rows = num_rows,
+                .most = most,
+                .w_from = w_from.data(),
+                .w_to = w_to.data(),
+                .weight_bytes = w_from.defined() ? static_cast<int>(DTypeBytes(w_from.dtype())) : 0},
+               CudaStream(stream)));
 }
 
 }  // namespace
@@ -70,8 +71,8 @@ int64_t NcclDispatcher::ReceivedRows(int64_t tokens) const {
 
 // ---- plan
 
-void NcclDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow, RoutingHandle* handle,
-                          Arena& saved, Arena& work) {
+void NcclDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tensor& overflow,
+                          RoutingHandle* handle, Arena& saved, Arena& work) {
   PlanSegments(stream, idx_TK, exact_counts_ ? 0 : segment_rows(idx_TK.dim(0)), /*rounds=*/false, overflow,
                handle, saved, work);
   if (exact_counts_) ReadCounts(stream, handle);
@@ -79,8 +80,8 @@ void NcclDispatcher::Plan(const Stream& stream, const Tensor& idx_TK, const Tens
 
 void NcclDispatcher::PlanSegments(const Stream& stream, const Tensor& idx_TK, int64_t capacity, bool rounds,
                                   const Tensor& overflow, RoutingHandle* handle, Arena& saved, Arena& work) {
-  const int64_t T = idx_TK.dim(0), K = options_.top_k, n = options_.ep, E = options_.num_experts, L = local_experts(),
-                R = window_rows(T);
+  const int64_t T = idx_TK.dim(0), K = options_.top_k, n = options_.ep, E = options_.num_experts,
+                L = local_experts(), R = window_rows(T);
   AllocatePlan(options_, idx_TK, K, E, handle, saved);
   handle->send_place = saved.Allocate("ep/send_place", DType::kI64, {T * K});
   handle->recv_place = saved.Allocate("ep/recv_place", DType::kI64, {R});
@@ -138,22 +139,23 @@ void NcclDispatcher::ReadCounts(const Stream& stream, RoutingHandle* handle) con
   for (int64_t p = 0; p < n; ++p) {
     int64_t sum = 0;
     for (int64_t e = 0; e < E; ++e) sum += counts[p * (E + 2) + e];
-    YM_CHECK_LE(sum, counts[p * (E + 2) + E] * options_.top_k, "pairs counted and T * K of rank ", p, ", seen by ",
-                options_.Me());
+    YM_CHECK_LE(sum, counts[p * (E + 2) + E] * options_.top_k, "pairs counted and T * K of rank ", p,
+                ", seen by ", options_.Me());
   }
 }
 
 // ---- dispatch: x_TD -> x_RD. Adjoint, a combine
 
 void NcclDispatcher::ExchangeSegments(const Stream& stream, const RoutingHandle& handle, const Tensor& sent,
-                                      const Tensor& received, const Tensor& w_sent, const Tensor& w_received, bool back,
-                                      const char* what) {
+                                      const Tensor& received, const Tensor& w_sent, const Tensor& w_received,
+                                      bool back, const char* what) {
   const int64_t n = options_.ep, E = options_.num_experts, L = local_experts(), me = options_.ep_index;
   const int64_t C = segment_rows(handle.idx.dim(0));
   // Rows of p for q.
   const auto rows_of = [&](int64_t p, int64_t q) {
     int64_t rows = 0;
-    for (int64_t e = q * L; e < (q + 1) * L; ++e) rows += handle.host_counts[static_cast<size_t>(p * (E + 2) + e)];
+    for (int64_t e = q * L; e < (q + 1) * L; ++e)
+      rows += handle.host_counts[static_cast<size_t>(p * (E + 2) + e)];
     return rows;
   };
   std::vector<int64_t> send_begin{0}, recv_begin{0};
@@ -181,42 +183,44 @@ void NcclDispatcher::ExchangeSegments(const Stream& stream, const RoutingHandle&
   comm_->Exchange(stream, back ? in : out, back ? out : in, what);
 }
 
-void NcclDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
-                              const Tensor& x_RD, const Tensor& w_R, Arena& work) {
+void NcclDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
+                              const Tensor& w_TK, const Tensor& x_RD, const Tensor& w_R, Arena& work) {
   const int64_t T = handle.idx.dim(0), K = options_.top_k, D = x_TD.cols(), R = window_rows(T);
-  YM_CHECK(x_TD.dim(0) == T && x_RD.dim(0) == R && x_RD.cols() == D && x_RD.dtype() == x_TD.dtype(), "dispatch of ",
-           x_TD.shape(), " to ", x_RD.shape(), " on ", options_.Me());
+  YM_CHECK(x_TD.dim(0) == T && x_RD.dim(0) == R && x_RD.cols() == D && x_RD.dtype() == x_TD.dtype(),
+           "dispatch of ", x_TD.shape(), " to ", x_RD.shape(), " on ", options_.Me());
   YM_CHECK_EQ(w_TK.defined(), w_R.defined(), "weights go in if and only if they come out");
   const bool weights = w_TK.defined();
   ArenaScope scope(work);
   const Tensor sent = work.Allocate("ep/x_sent", x_TD.dtype(), {SentRows(T), D});
   const Tensor received = work.Allocate("ep/x_received", x_TD.dtype(), {ReceivedRows(T), D});
   const Tensor w_sent = weights ? work.Allocate("ep/w_sent", w_TK.dtype(), {SentRows(T)}) : Tensor();
-  const Tensor w_received = weights ? work.Allocate("ep/w_received", w_TK.dtype(), {ReceivedRows(T)}) : Tensor();
+  const Tensor w_received =
+      weights ? work.Allocate("ep/w_received", w_TK.dtype(), {ReceivedRows(T)}) : Tensor();
   if (stream.dry()) return;
   Move(stream, "Dispatch", x_TD, handle.send_source, K, sent, handle.send_place,
        handle.send_offsets.as<int64_t>() + options_.num_experts, T * K, w_TK, w_sent);
   ExchangeSegments(stream, handle, sent, received, w_sent, w_received, false, "dispatch");
-  Move(stream, "Dispatch", received, handle.recv_place, 1, x_RD, {}, handle.offsets.as<int64_t>() + local_experts(), R,
-       w_received, w_R);
+  Move(stream, "Dispatch", received, handle.recv_place, 1, x_RD, {},
+       handle.offsets.as<int64_t>() + local_experts(), R, w_received, w_R);
 }
 
 void NcclDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD,
-                             const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R,
-                             const Tensor& dw_TK, Arena& work) {
+                             const Tensor& residual, const Tensor& addend, const Tensor& y_TD,
+                             const Tensor& dw_R, const Tensor& dw_TK, Arena& work) {
   const int64_t T = handle.idx.dim(0), D = y_TD.cols(), R = window_rows(T);
-  YM_CHECK(y_TD.dim(0) == T && y_RD.dim(0) == R && y_RD.cols() == D && y_RD.dtype() == y_TD.dtype(), "combine of ",
-           y_RD.shape(), " to ", y_TD.shape(), " on ", options_.Me());
+  YM_CHECK(y_TD.dim(0) == T && y_RD.dim(0) == R && y_RD.cols() == D && y_RD.dtype() == y_TD.dtype(),
+           "combine of ", y_RD.shape(), " to ", y_TD.shape(), " on ", options_.Me());
   YM_CHECK_EQ(dw_R.defined(), dw_TK.defined(), "weight gradients go in if and only if they come out");
   const bool weights = dw_R.defined();
   ArenaScope scope(work);
   const Tensor sent = work.Allocate("ep/y_back", y_RD.dtype(), {SentRows(T), D});
   const Tensor received = work.Allocate("ep/y_returned", y_RD.dtype(), {ReceivedRows(T), D});
   const Tensor dw_sent = weights ? work.Allocate("ep/dw_back", dw_R.dtype(), {SentRows(T)}) : Tensor();
-  const Tensor dw_received = weights ? work.Allocate("ep/dw_returned", dw_R.dtype(), {ReceivedRows(T)}) : Tensor();
+  const Tensor dw_received =
+      weights ? work.Allocate("ep/dw_returned", dw_R.dtype(), {ReceivedRows(T)}) : Tensor();
   if (!stream.dry()) {
-    Move(stream, "Combine", y_RD, {}, 1, received, handle.recv_place, handle.offsets.as<int64_t>() + local_experts(), R,
-         dw_R, dw_received);
+    Move(stream, "Combine", y_RD, {}, 1, received, handle.recv_place,
+         handle.offsets.as<int64_t>() + local_experts(), R, dw_R, dw_received);
     ExchangeSegments(stream, handle, sent, received, dw_sent, dw_received, true, "combine");
   }
   Unpermute(stream, {.y_RD = sent,
@@ -228,10 +232,11 @@ void NcclDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, 
                      .dw_TK = dw_TK});
 }
 
-// ---- exact replay (round_dispatcher.h): the rows of every window in rounds, by the counts that the host has read
+// ---- exact replay (round_dispatcher.h): the rows of every window in rounds, by the counts that the host has
+// read
 
-void NcclDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle, Arena& saved,
-                                Arena& work) {
+void NcclDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle,
+                                Arena& saved, Arena& work) {
   const int64_t n = options_.ep, E = options_.num_experts, L = local_experts();
   {
     ArenaScope scope(work);
@@ -257,8 +262,8 @@ int64_t NcclDispatcher::NumRounds(const RoutingHandle& handle) const {
   return static_cast<int64_t>(most);
 }
 
-void NcclDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
-                          const Tensor& x_sent, const Tensor& w_sent) {
+void NcclDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
+                          const Tensor& w_TK, const Tensor& x_sent, const Tensor& w_sent) {
   Permute(stream, {.x_TD = x_TD,
                    .w_TK = w_TK,
                    .source = handle.send_source,
@@ -269,8 +274,8 @@ void NcclDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, con
 }
 
 void NcclDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
-                            const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_sent,
-                            const Tensor& dw_TK) {
+                            const Tensor& residual, const Tensor& addend, const Tensor& y_TD,
+                            const Tensor& dw_sent, const Tensor& dw_TK) {
   Unpermute(stream, {.y_RD = y_sent,
                      .slot = handle.send_slot,
                      .dw_R = dw_sent,
@@ -280,8 +285,8 @@ void NcclDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, c
                      .dw_TK = dw_TK});
 }
 
-void NcclDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
-                          const Tensor& window) {
+void NcclDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round,
+                          const Tensor& sent, const Tensor& window) {
   if (stream.dry()) return;
   const int64_t L = local_experts(), begin = expert_begin();
   std::vector<int64_t> offsets(static_cast<size_t>(L) + 1, 0);
@@ -295,13 +300,13 @@ void NcclDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int
   ExchangeRound(stream, handle, round, sent, window, false, "dispatch of a round");
 }
 
-void NcclDispatcher::Return(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& window,
-                            const Tensor& sent) {
+void NcclDispatcher::Return(const Stream& stream, const RoutingHandle& handle, int64_t round,
+                            const Tensor& window, const Tensor& sent) {
   if (!stream.dry()) ExchangeRound(stream, handle, round, sent, window, true, "combine of a round");
 }
 
-void NcclDispatcher::ExchangeRound(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
-                                   const Tensor& window, bool back, const char* what) {
+void NcclDispatcher::ExchangeRound(const Stream& stream, const RoutingHandle& handle, int64_t round,
+                                   const Tensor& sent, const Tensor& window, bool back, const char* what) {
   const int64_t n = options_.ep, E = options_.num_experts, me = options_.ep_index;
   const int64_t* counts = handle.host_counts.data();
   const auto for_blocks = [&](int64_t source, int64_t owner, auto&& f) {
@@ -324,7 +329,9 @@ void NcclDispatcher::ExchangeRound(const Stream& stream, const RoutingHandle& ha
     for_blocks(me, q, [&](int64_t e, int64_t first, int64_t, int64_t rows) {
       out.push_back(Rows(q, sent, send_offsets[static_cast<size_t>(e)] + first, rows));
     });
-    for_blocks(p, me, [&](int64_t, int64_t, int64_t row, int64_t rows) { in.push_back(Rows(p, window, row, rows)); });
+    for_blocks(p, me, [&](int64_t, int64_t, int64_t row, int64_t rows) {
+      in.push_back(Rows(p, window, row, rows));
+    });
   }
   comm_->Exchange(stream, back ? in : out, back ? out : in, what);
 }

@@ -19,8 +19,8 @@ std::string NcclWindowPeers::WhyNot(NcclCommunicator* group) {
   const ncclTeam_t team = Nccl().TeamLsa(group->handle().link->comm);
   if (team.nRanks == group->size()) return "";
   return StrCat("NCCL finds ", team.nRanks, team.nRanks == 1 ? " rank" : " ranks",
-                " within reach of loads and stores (NVLink, or PCIe peer access), the group ", group->name(), " has ",
-                group->size());
+                " within reach of loads and stores (NVLink, or PCIe peer access), the group ", group->name(),
+                " has ", group->size());
 }
 
 NcclWindowPeers::NcclWindowPeers(CudaDevice* device, NcclCommunicator* group, MpiCommunicator* control)
@@ -79,7 +79,8 @@ PeerTable::Region NcclWindowPeers::Map(size_t bytes) {
   device_->CopyToHost(addresses.data(), scratch, addresses.size() * sizeof(uint64_t));
   device_->Free(scratch);
   for (const uint64_t address : addresses) region.base.push_back(reinterpret_cast<char*>(address));
-  // The window's own address of this rank may be another mapping of `memory`: peers and this rank use one of them.
+  // The window's own address of this rank may be another mapping of `memory`: peers and this rank use one of
+  // them.
   YM_CHECK(region.base[static_cast<size_t>(rank())] != nullptr, "no address of an own window");
   return region;
 }

@@ -1,8 +1,8 @@
 // File: src/comm/ep/cuda/nccl_window_peers.h
 //
-// Peer memory by NCCL's symmetric windows: several GPUs of one NVLink domain, also where processes or machines do not
-// share CUDA IPC. Memory comes from ncclMemAlloc; every region is one window of the same size on all ranks, and the
-// addresses of its copies are read once, on the device, when it is made.
+// Peer memory by NCCL's symmetric windows: several GPUs of one NVLink domain, also where processes or
+// machines do not share CUDA IPC. Memory comes from ncclMemAlloc; every region is one window of the same size
+// on all ranks, and the addresses of its copies are read once, on the device, when it is made.
 #pragma once
 
 #include <memory>
@@ -18,7 +18,8 @@ namespace yardmaster {
 
 class NcclWindowPeers : public PeerTable {
  public:
-  // Why the ranks of the group do not reach each other by load and store, or "": the same text on all of them.
+  // Why the ranks of the group do not reach each other by load and store, or "": the same text on all of
+  // them.
   static std::string WhyNot(NcclCommunicator* group);
 
   // `group` and `control` have the same members in the same order and outlive the table, as does `device`.
