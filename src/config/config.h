@@ -60,7 +60,7 @@ struct ParallelConfig {
 
 struct EpConfig {
   // expanded: a row crosses for each (token, expert); deduplicated: for each (token, rank), replicated on
-  // arrival.
+  // arrival; auto: by the layout alone (ModeFor in src/comm/ep/ep_plan.h).
   std::string mode = "expanded";
   std::string transport = "auto";  // of cuda devices: auto | peer | ipc | windows | nccl | nccl_exact
   int64_t num_sms = 24;            // multiprocessors for dispatch and combine over peer memory

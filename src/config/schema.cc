@@ -291,8 +291,9 @@ Section EpSection() {
                              [](Config& c) -> EpConfig& { return c.ep; });
   s.Add("mode", &EpConfig::mode,
         "expanded: a row crosses for each (token, expert); deduplicated: one for each (token, rank), "
-        "replicated on arrival")
-      .OneOf({"expanded", "deduplicated"});
+        "replicated on arrival; auto: deduplicated where balanced routing saves more on the wire than the copies cost in "
+        "memory (by ranks, experts, top-k and groups alone), expanded where rows travel by NCCL")
+      .OneOf({"expanded", "deduplicated", "auto"});
   s.Add("transport", &EpConfig::transport,
         "how rows travel between cuda devices. peer: straight into the peers' memory, which they share by NCCL's windows "
         "(windows) or CUDA IPC (ipc); nccl: in messages of a fixed size for each pair of ranks, expanded only; nccl_exact: "

@@ -146,13 +146,15 @@ std::unique_ptr<Dispatcher> Runtime::MakeDispatcher(const Config& config) {
   ep.ep_index = ep_->rank();
   ep.ragged_buffer_factor = config.ep.ragged_buffer_factor;
   ep.mode = config.ep.mode == "deduplicated" ? DispatchMode::kDeduplicated : DispatchMode::kExpanded;
+  if (config.ep.mode == "auto")
+    ep.mode = ModeFor(ep.ep, experts, top_k, config.model.n_group, config.model.topk_group);
   if (nccl_) return MakeCudaDispatcher(config, ep);
-  ep_transport_ = "MPI";
+  ep_transport_ = ep.expanded() ? "MPI" : "MPI, deduplicated";
   return std::make_unique<MpiDispatcher>(ep, static_cast<MpiCommunicator*>(ep_.get()));
 }
 
 #if YM_HAVE_CUDA
-std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config& config, const EpOptions& ep) {
+std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config& config, EpOptions ep) {
   const std::string& wanted = config.ep.transport;
   if (wanted != "nccl" && wanted != "nccl_exact") {
     ep_control_ = world_->Group(mesh_.EpGroup(rank()), "ep");
@@ -163,7 +165,8 @@ std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config& config, co
     std::string how;
     peers_ = MakePeers(peers, device_.get(), ep_.get(), ep_control_.get(), &how);
     if (peers_) {
-      ep_transport_ = StrCat("peer memory (", how, "), ", config.ep.num_sms, " multiprocessors");
+      ep_transport_ = StrCat("peer memory (", how, "), ", config.ep.num_sms, " multiprocessors",
+                             ep.expanded() ? "" : ", deduplicated");
       peer_memory_ = std::make_unique<PeerMemory>(device_.get(), peers_.get());
       return std::make_unique<PeerDispatcher>(ep,
                                               PeerOptions{.num_sms = static_cast<int>(config.ep.num_sms),
@@ -175,12 +178,13 @@ std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config& config, co
       throw ConfigError(StrCat("no peer memory: ", how), "ep.transport", "set ep.transport to auto or nccl");
     LogInfo(StrCat("  no peer memory: ", how));
   }
+  if (config.ep.mode == "auto") ep.mode = DispatchMode::kExpanded;
   const bool exact = wanted == "nccl_exact";
   ep_transport_ = exact ? "NCCL, exact counts" : "NCCL, fixed segments";
   return std::make_unique<NcclDispatcher>(ep, exact, static_cast<NcclCommunicator*>(ep_.get()));
 }
 #else
-std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config&, const EpOptions&) { return nullptr; }
+std::unique_ptr<Dispatcher> Runtime::MakeCudaDispatcher(const Config&, EpOptions) { return nullptr; }
 #endif
 
 void Runtime::NoteReplay() {

@@ -58,7 +58,7 @@ class Runtime {
   void MakeDevice(const Config& config);
   std::unique_ptr<Communicator> Group(const std::vector<int64_t>& ranks, const char* name);
   std::unique_ptr<Dispatcher> MakeDispatcher(const Config& config);
-  std::unique_ptr<Dispatcher> MakeCudaDispatcher(const Config& config, const EpOptions& ep);
+  std::unique_ptr<Dispatcher> MakeCudaDispatcher(const Config& config, EpOptions ep);
 
   MpiWorld* world_;
   Mesh mesh_;

@@ -31,7 +31,7 @@ const std::vector<Layout>& Layouts() {
       {"ep2", 2, {"parallel.ep=2"}},
       {"ep2_zero0", 2, {"parallel.ep=2", "parallel.zero=0"}},
       {"ep2_deduplicated", 2, {"parallel.ep=auto", "ep.mode=deduplicated"}},
-      {"ep4", 4, {"parallel.ep=4"}},
+      {"ep4", 4, {"parallel.ep=4", "ep.mode=auto"}},
       {"ep4_deduplicated_zero0", 4, {"parallel.ep=4", "parallel.zero=0", "ep.mode=deduplicated"}},
       {"dp4_ep2", 4, {"parallel.ep=2"}},
       {"dp4_ep2_zero0", 4, {"parallel.ep=2", "parallel.zero=0"}},
