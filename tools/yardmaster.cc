@@ -60,7 +60,7 @@ int Guarded(MpiWorld* world, const std::function<int()>& command) {
     code = e.code();
     LogError(e.what());
   } catch (const std::bad_alloc&) {
-    LogError("out of memory\n  hint: a smaller train.micro_batch_size or model; the memory table shows what a step needs");
+    LogError("out of memory\n  hint: a smaller train.micro_batch_size, train.global_batch_size or model; the memory table shows what a step needs");
   } catch (const std::exception& e) {
     LogError(StrCat("internal error: ", e.what(), "\n  hint: this is a bug in Yardmaster ", YardmasterVersion(), " (", YardmasterCommit(), ")"));
   }

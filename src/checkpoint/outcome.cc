@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "src/base/strings.h"
+#include "src/comm/agree.h"
 
 namespace yardmaster {
 namespace {
@@ -42,7 +43,7 @@ Outcome BroadcastOutcome(const Outcome& mine, Agreement& world) {
 }
 
 void ThrowIfFailed(const Outcome& outcome) {
-  if (!outcome.ok()) throw Error(outcome.code, outcome.text);
+  if (!outcome.ok()) throw AgreedError(outcome.code, outcome.text, 0);
 }
 
 }  // namespace yardmaster

@@ -46,7 +46,8 @@ Outcome AttemptOnAll(Agreement& world, F&& work) {
   return AgreeOutcome(Attempt(work), world);
 }
 
-// Throws Error with the outcome's code and text if it is a failure.
+// Throws AgreedError with the outcome's code and text if it is a failure: all ranks know it, so it is told
+// once.
 void ThrowIfFailed(const Outcome& outcome);
 
 }  // namespace yardmaster

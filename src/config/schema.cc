@@ -213,9 +213,9 @@ Section RopeScalingSection() {
   s.Add("beta_slow", &R::beta_slow,
         "rotations in the original context below which a frequency is interpolated")
       .Above(0);
-  s.Add("mscale", &R::mscale, "temperature of the rotated part").AtLeast(0);
+  s.Add("mscale", &R::mscale, "temperature of the rotated part; taken only with mscale_all_dim, else it is that of 1 (as in Hugging Face)").AtLeast(0);
   s.Add("mscale_all_dim", &R::mscale_all_dim,
-        "temperature of the whole softmax scale; 0: only the rotated part is scaled")
+        "temperature of the whole softmax scale; 0: only the rotated part is scaled, as for mscale 1")
       .AtLeast(0);
   return s.Build();
 }

@@ -102,9 +102,8 @@ ResumeDecision ResumeRun(Engine& engine, Agreement& agreement, const DataFingerp
   }
   try {
     return ResumeFrom(found, engine, agreement, data, accept_changes);
-  } catch (const AgreedError&) {
-    throw;  // of another run: no older checkpoint would do
-  } catch (const Error&) {
+  } catch (const Error& e) {
+    if (e.code() != ExitCode::kCheckpoint) throw;  // of another run: no older checkpoint would do
     if (find.verify_full) throw;
     // Names and sizes were right, its bytes may be damaged: look at all of them, and take an older one if so.
     find.verify_full = true;

@@ -127,7 +127,8 @@ std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const
                                     Dispatcher* dispatcher, DeviceKind kind) {
   const std::unique_ptr<Device> dry = MakeDryDevice(kind);
   Engine engine(mode, config, groups, dispatcher, dry.get(), {});
-  const int64_t micro_batches = engine.max_micro_batches_;
+  // The first micro-batch writes gradients and the others add to them; memory is the same from the second on.
+  const int64_t micro_batches = std::min<int64_t>(engine.max_micro_batches_, 2);
   const bool rounds = dispatcher && dispatcher->rounds();
   for (const bool exact : {false, true}) {
     if (exact && !rounds) break;

@@ -66,6 +66,13 @@ class TrainingRun {
   bool Save();  // false: it could not be written
   const SignalFlags& Signals();
   std::string Finish(int64_t last_step);
+  AgreedError NotFinite(const std::string& what) const {
+    return AgreedError(ExitCode::kInternal,
+                       Error(ExitCode::kInternal, what, StrCat("step ", state_.step),
+                             "a lower schedule.learning_rate; checkpoints are in " + config_.run.dir)
+                           .what(),
+                       0);
+  }
 
   const TrainOptions& options_;
   const Config& config_;
@@ -236,15 +243,9 @@ void TrainingRun::Confirm(const StepReport& report, const PendingStep& run) {
   YM_CHECK(record.lost == 0, "step ", state_.step, " lost ", record.lost, " (token, expert) pairs");
   skipped_in_a_row_ = record.verdict == "ok" ? 0 : skipped_in_a_row_ + 1;
   if (skipped_in_a_row_ > config_.train.max_skipped_steps)
-    throw AgreedError(ExitCode::kInternal,
-                      Error(ExitCode::kInternal,
-                            StrCat("a non-finite loss or gradient norm for ", skipped_in_a_row_,
-                                   skipped_in_a_row_ == 1 ? " step" : " steps in a row",
-                                   "; train.max_skipped_steps is ", config_.train.max_skipped_steps),
-                            StrCat("step ", state_.step),
-                            "a lower schedule.learning_rate; checkpoints are in " + config_.run.dir)
-                          .what(),
-                      0);
+    throw NotFinite(StrCat("a non-finite loss or gradient norm for ", skipped_in_a_row_,
+                           skipped_in_a_row_ == 1 ? " step" : " steps in a row", "; train.max_skipped_steps is ",
+                           config_.train.max_skipped_steps));
 }
 
 StepRecord TrainingRun::MakeRecord(const StepReport& report, const PendingStep& run) {
@@ -352,7 +353,7 @@ std::string TrainingRun::Finish(int64_t last_step) {
                            state_.step, " of ", config_.train.steps, ".\n");
   if (validation_ && validated_step_ == state_.step) {
     out += StrFormat("  %-34s %7.4f nats per token\n", "validation loss", validation_loss_);
-    out += BarsLine(config_.data.validation, validation_loss_);
+    if (config_.train.eval_sequences == 0) out += BarsLine(config_.data.validation, validation_loss_);
   }
   if (config_.logging.state_hash)
     out += StrCat("  state sha256   ", StateHash(engine_->SavedState(), engine_->device(), agreement_), "\n");
@@ -422,6 +423,9 @@ int TrainingRun::Run() {
   const bool saved = !config_.checkpoint.save_at_end || Save();
   Validate();
   LogInfo(Finish(last_step));
+  if (validated_step_ == state_.step && !std::isfinite(validation_loss_))
+    throw NotFinite("the validation loss is not finite");
+  if (state_.step > 0 && state_.updates == 0) throw NotFinite("no step was applied");
   return static_cast<int>(saved ? ExitCode::kOk : ExitCode::kDiskFull);  // what was trained since the last save is lost
 }
 

@@ -31,6 +31,8 @@ void InstallSignalHandlers() {
   sigemptyset(&action.sa_mask);
   action.sa_flags = SA_RESTART;
   for (int signal : {SIGINT, SIGTERM, SIGUSR1}) sigaction(signal, &action, nullptr);
+  // A file over the limit of its size (ulimit -f) is an error of the write, as a full disk is.
+  std::signal(SIGXFSZ, SIG_IGN);
 }
 
 SignalFlags PollSignals() {

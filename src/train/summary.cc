@@ -85,6 +85,11 @@ std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector
 }
 
 std::string BarsLine(const std::string& validation_prefix, double loss) {
+  std::string stem = validation_prefix;
+  for (const char* end : {".bin", ".idx"}) {
+    if (stem.ends_with(end)) stem.resize(stem.size() - 4);
+  }
+  if (!stem.ends_with(".heldout")) return "";  // the bars are entropies of that text
   std::optional<DatasetInfo> info;
   try {
     info = FindDatasetInfo(validation_prefix);

@@ -22,7 +22,7 @@ std::string PrecisionTable(const Config& config, DeviceKind device);
 std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual);
 
 // The bars of PREFIX.json beside a validation loss: "validation loss 1.98 nats per token: passes the byte
-// trigram table (2.21)".
+// trigram table (2.21)". Of the held-out part alone, for a loss over all of it; else "".
 std::string BarsLine(const std::string& validation_prefix, double loss);
 
 }  // namespace yardmaster

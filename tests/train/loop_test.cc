@@ -1,5 +1,7 @@
 #include "src/train/loop.h"
 
+#include <sys/resource.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -217,6 +219,41 @@ TEST_CASE("changed validation data is named; another validation set may be chose
   const std::string message = FailureOf(SmallRun(temp.path(), "run"), &code);
   CHECK(code == ExitCode::kData);
   CHECK(Contains(message, "text.heldout.bin"));
+}
+
+TEST_CASE("a run that ends without finite weights is an error, though its steps were applied") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  ExitCode code = ExitCode::kOk;
+  const std::string message =
+      FailureOf(SmallRun(temp.path(), "run", {"optimizer.weight_decay=1e30", "train.steps=3"}), &code);
+  CHECK(code == ExitCode::kInternal);
+  CHECK(Contains(message, "not finite"));
+}
+
+TEST_CASE("a limit on the size of files fails the save, and does not kill the run") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  rlimit limit = {};
+  REQUIRE(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const rlim_t before = limit.rlim_cur;
+  limit.rlim_cur = 400 << 10;  // the shard has 700 KB
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const int code = Train(SmallRun(temp.path(), "run"), nullptr);
+  limit.rlim_cur = before;
+  REQUIRE(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+  CHECK(code == static_cast<int>(ExitCode::kDiskFull));
+  CHECK(MetricsLines(temp.path(), "run").size() == 13);
+}
+
+TEST_CASE("a global batch that no memory holds is refused at once, with the table") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  ExitCode code = ExitCode::kOk;
+  const std::string message =
+      FailureOf(SmallRun(temp.path(), "run", {"train.global_batch_size=2147483646"}), &code);
+  CHECK(code == ExitCode::kConfig);
+  CHECK(Contains(message, "step"));
 }
 
 TEST_CASE("an evaluation that is not finite is null in metrics.jsonl") {
