@@ -1,7 +1,8 @@
 // File: kernels/common/ragged.cuh
 //
-// Blocks of 128 ragged rows, each of one group, in a grid that the host sizes without knowing the groups. Block `index` of the
-// grid is a block of the aligned row space, in which every group begins at a multiple of 128 (src/ops/quantize.h).
+// Blocks of 128 ragged rows, each of one group, in a grid that the host sizes without knowing the groups.
+// Block `index` of the grid is a block of the aligned row space, in which every group begins at a multiple of
+// 128 (src/ops/quantize.h).
 #pragma once
 
 #include <cuda_runtime.h>
@@ -18,11 +19,14 @@ struct RaggedPlace {
 };
 
 // All lanes of a warp call it together and get the same answer. offsets null: one group of R rows.
-__device__ __forceinline__ RaggedPlace FindRaggedBlock(const int64_t* offsets, int64_t L, int64_t R, unsigned block) {
+__device__ __forceinline__ RaggedPlace FindRaggedBlock(const int64_t* offsets, int64_t L, int64_t R,
+                                                       unsigned block) {
   const int index = static_cast<int>(block);
   if (offsets == nullptr) {
     const int64_t rest = R - int64_t{index} * kRaggedBlock;
-    return {int64_t{index} * kRaggedBlock, rest <= 0 ? 0 : rest < kRaggedBlock ? static_cast<int>(rest) : kRaggedBlock};
+    return {int64_t{index} * kRaggedBlock, rest <= 0             ? 0
+                                           : rest < kRaggedBlock ? static_cast<int>(rest)
+                                                                 : kRaggedBlock};
   }
   const int lane = static_cast<int>(threadIdx.x) & 31;
   int before = 0;  // blocks of the groups before this batch of 32

@@ -1,6 +1,7 @@
 // File: kernels/quantize/codes.cuh
 //
-// Scales and codes of 8-bit and 4-bit formats on the device; src/tensor/small_float.h has the same on the host, bit for bit.
+// Scales and codes of 8-bit and 4-bit formats on the device; src/tensor/small_float.h has the same on the
+// host, bit for bit.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -14,9 +15,9 @@ inline constexpr uint32_t kInfinityBits = 0x7F800000u;
 
 enum class ScaleRule { kExact, kPowerOfTwo, kMx };
 
-// Of a run or block whose largest magnitude has these bits. A code is E4M3(x / scale); `inverse` is 1 / scale, exact for
-// powers of two; of an exact scale under kSmallScale it is -1 / (scale * kLift). NaN all through where amax is not finite, so
-// that every product is.
+// Of a run or block whose largest magnitude has these bits. A code is E4M3(x / scale); `inverse` is 1 /
+// scale, exact for powers of two; of an exact scale under kSmallScale it is -1 / (scale * kLift). NaN all
+// through where amax is not finite, so that every product is.
 inline constexpr float kSmallScale = 0x1p-90f, kLift = 0x1p64f;
 struct RunScale {
   float scale, inverse;
@@ -48,9 +49,9 @@ __device__ __forceinline__ RunScale ScaleOfAmax(uint32_t bits) {
   }
 }
 
-// x / scale rounded once. By a power of two a product does it; else Markstein's correction of the product with the rounded
-// inverse, which is exact while the remainder is a normal number: small scales and their values are lifted first, exactly. A
-// zero keeps its sign.
+// x / scale rounded once. By a power of two a product does it; else Markstein's correction of the product
+// with the rounded inverse, which is exact while the remainder is a normal number: small scales and their
+// values are lifted first, exactly. A zero keeps its sign.
 template <ScaleRule kRule>
 class Scaler {
  public:
@@ -73,7 +74,8 @@ class Scaler {
 };
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
-// Where no instruction converts (src/tensor/small_float.h explains). Not inlined: there are 128 of them in a kernel.
+// Where no instruction converts (src/tensor/small_float.h explains). Not inlined: there are 128 of them in a
+// kernel.
 static __device__ __noinline__ uint32_t E4m3InSoftware(float v) {
   const uint32_t bits = __float_as_uint(v), m = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
   if (m > kInfinityBits) return 0x7F;
@@ -98,13 +100,22 @@ __device__ __forceinline__ float E4m3ToFloat(uint8_t code) {
   return __half2float(__half(__nv_cvt_fp8_to_halfraw(code, __NV_E4M3)));
 }
 __device__ __forceinline__ float E8m0ToFloat(uint8_t code) {
-  return __uint_as_float(code == 0xFF ? 0x7FFFFFFFu : code == 0 ? 0x00400000u : static_cast<uint32_t>(code) << 23);
+  return __uint_as_float(code == 0xFF ? 0x7FFFFFFFu
+                         : code == 0  ? 0x00400000u
+                                      : static_cast<uint32_t>(code) << 23);
 }
 
 // E2M1, ties to the even code, saturating at 6.
 __device__ __forceinline__ uint32_t E2m1(float v) {
   const float m = fabsf(v);
-  const uint32_t code = m <= 0.25f ? 0 : m < 0.75f ? 1 : m <= 1.25f ? 2 : m < 1.75f ? 3 : m <= 2.5f ? 4 : m < 3.5f ? 5 : m <= 5.0f ? 6 : 7;
+  const uint32_t code = m <= 0.25f   ? 0
+                        : m < 0.75f  ? 1
+                        : m <= 1.25f ? 2
+                        : m < 1.75f  ? 3
+                        : m <= 2.5f  ? 4
+                        : m < 3.5f   ? 5
+                        : m <= 5.0f  ? 6
+                                     : 7;
   return code | (__float_as_uint(v) >> 28 & 8u);
 }
 __device__ __forceinline__ float E2m1ToFloat(uint32_t code) {

@@ -14,8 +14,8 @@ constexpr int kThreads = 256, kSide = 128, kPitch = kSide + 4;
 struct Stored {
   const uint8_t* codes;  // at the tile's first element
   int64_t ld;
-  const void* scales;    // at the tile's first scale
-  int64_t scales_ld;     // kMx: between rows
+  const void* scales;  // at the tile's first scale
+  int64_t scales_ld;   // kMx: between rows
 };
 
 // The scale of element (i, j) of the stored tile: FP32 per row, or one; E8M0 per row and run of 32.
@@ -43,10 +43,12 @@ __device__ __forceinline__ void StoreEight(T* out, const float (&v)[8]) {
   }
 }
 
-// out[r * out_ld + c] for r < rows, c < columns (a multiple of 8): element (r, c) of the stored tile, or (c, r) of a transposed
-// one, which goes through shared memory so that both sides move in lines. A half-warp writes 256 bytes of a BF16 row.
+// out[r * out_ld + c] for r < rows, c < columns (a multiple of 8): element (r, c) of the stored tile, or (c,
+// r) of a transposed one, which goes through shared memory so that both sides move in lines. A half-warp
+// writes 256 bytes of a BF16 row.
 template <class T, bool kMx, bool kOne, bool kTransposed>
-__device__ __forceinline__ void DequantizeTile(const Stored& s, int rows, int columns, T* out, int64_t out_ld, Shared& shared) {
+__device__ __forceinline__ void DequantizeTile(const Stored& s, int rows, int columns, T* out, int64_t out_ld,
+                                               Shared& shared) {
   const int tid = static_cast<int>(threadIdx.x);
   if constexpr (kTransposed) {
     for (int at = tid * 4; at < kSide * kSide; at += kThreads * 4) {
@@ -69,13 +71,15 @@ __device__ __forceinline__ void DequantizeTile(const Stored& s, int rows, int co
     if constexpr (kTransposed) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        v[j] = E4m3ToFloat(shared.codes[(c + j) * kPitch + r]) * shared.scales[(kMx ? r / 32 * kSide : 0) + c + j];
+        v[j] = E4m3ToFloat(shared.codes[(c + j) * kPitch + r]) *
+               shared.scales[(kMx ? r / 32 * kSide : 0) + c + j];
       }
     } else {
       const uint2 codes = *reinterpret_cast<const uint2*>(s.codes + r * s.ld + c);
       const float scale = ScaleAt<kMx, kOne>(s, r, c);
 #pragma unroll
-      for (int j = 0; j < 8; ++j) v[j] = E4m3ToFloat(static_cast<uint8_t>((j < 4 ? codes.x : codes.y) >> 8 * (j % 4))) * scale;
+      for (int j = 0; j < 8; ++j)
+        v[j] = E4m3ToFloat(static_cast<uint8_t>((j < 4 ? codes.x : codes.y) >> 8 * (j % 4))) * scale;
     }
     StoreEight(out + r * out_ld + c, v);
   }
@@ -83,7 +87,8 @@ __device__ __forceinline__ void DequantizeTile(const Stored& s, int rows, int co
 
 template <class T, bool kMx, bool kTransposed>
 __global__ void __launch_bounds__(kThreads)
-    DequantizeRaggedKernel(QuantCopies from, int64_t R, int64_t C, const int64_t* offsets, int64_t L, T* out) {
+    DequantizeRaggedKernel(QuantCopies from, int64_t R, int64_t C, const int64_t* offsets, int64_t L,
+                           T* out) {
   __shared__ Shared shared;
   const RaggedPlace place = FindRaggedBlock(offsets, L, R, blockIdx.y);
   if (place.rows == 0) return;
@@ -109,7 +114,8 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 template <class T, bool kMx, bool kTransposed>
-__global__ void __launch_bounds__(kThreads) DequantizeWeightsKernel(QuantCopies from, int64_t N, int64_t K, T* out) {
+__global__ void __launch_bounds__(kThreads)
+    DequantizeWeightsKernel(QuantCopies from, int64_t N, int64_t K, T* out) {
   __shared__ Shared shared;
   const int64_t l = blockIdx.z, n0 = int64_t{blockIdx.y} * kSide, k0 = int64_t{blockIdx.x} * kSide;
   const int64_t row_blocks = gridDim.y, column_blocks = gridDim.x;
@@ -119,17 +125,20 @@ __global__ void __launch_bounds__(kThreads) DequantizeWeightsKernel(QuantCopies 
     if constexpr (kMx) {
       s.scales = static_cast<const uint8_t*>(from.scales_t) + (l * K + k0) * s.scales_ld + n0 / 32;
     } else {
-      s.scales = static_cast<const float*>(from.scales_t) + (l * column_blocks + blockIdx.x) * row_blocks + blockIdx.y;
+      s.scales = static_cast<const float*>(from.scales_t) + (l * column_blocks + blockIdx.x) * row_blocks +
+                 blockIdx.y;
     }
   } else {
     s = {from.codes + (l * N + n0) * K + k0, K, nullptr, (K + 31) / 32};
     if constexpr (kMx) {
       s.scales = static_cast<const uint8_t*>(from.scales) + (l * N + n0) * s.scales_ld + k0 / 32;
     } else {
-      s.scales = static_cast<const float*>(from.scales) + (l * row_blocks + blockIdx.y) * column_blocks + blockIdx.x;
+      s.scales =
+          static_cast<const float*>(from.scales) + (l * row_blocks + blockIdx.y) * column_blocks + blockIdx.x;
     }
   }
-  const int rows = N - n0 < kSide ? static_cast<int>(N - n0) : kSide, columns = K - k0 < kSide ? static_cast<int>(K - k0) : kSide;
+  const int rows = N - n0 < kSide ? static_cast<int>(N - n0) : kSide,
+            columns = K - k0 < kSide ? static_cast<int>(K - k0) : kSide;
   DequantizeTile<T, kMx, !kMx, kTransposed>(s, rows, columns, out + (l * N + n0) * K + k0, K, shared);
 }
 
@@ -151,8 +160,9 @@ unsigned Tiles(int64_t n) { return static_cast<unsigned>((n + kSide - 1) / kSide
 
 }  // namespace
 
-cudaError_t DequantizeRaggedRows(KernelType type, QuantRule rule, const QuantCopies& from, int64_t R, int64_t C,
-                                 const int64_t* offsets, int64_t L, void* out, cudaStream_t stream) {
+cudaError_t DequantizeRaggedRows(KernelType type, QuantRule rule, const QuantCopies& from, int64_t R,
+                                 int64_t C, const int64_t* offsets, int64_t L, void* out,
+                                 cudaStream_t stream) {
   if (R == 0 || C == 0) return cudaSuccess;
   const dim3 grid(Tiles(C), static_cast<unsigned>(RaggedBlocks(R, L)));
   return Dispatch(type, rule, from.codes == nullptr, [&]<class T, bool kMx, bool kTransposed>() {
@@ -162,12 +172,13 @@ cudaError_t DequantizeRaggedRows(KernelType type, QuantRule rule, const QuantCop
   });
 }
 
-cudaError_t DequantizeExpertWeights(KernelType type, QuantRule rule, const QuantCopies& from, int64_t L, int64_t N, int64_t K,
-                                    void* out, cudaStream_t stream) {
+cudaError_t DequantizeExpertWeights(KernelType type, QuantRule rule, const QuantCopies& from, int64_t L,
+                                    int64_t N, int64_t K, void* out, cudaStream_t stream) {
   if (L == 0 || N == 0 || K == 0) return cudaSuccess;
   const dim3 grid(Tiles(K), Tiles(N), static_cast<unsigned>(L));
   return Dispatch(type, rule, from.codes == nullptr, [&]<class T, bool kMx, bool kTransposed>() {
-    DequantizeWeightsKernel<T, kMx, kTransposed><<<grid, kThreads, 0, stream>>>(from, N, K, static_cast<T*>(out));
+    DequantizeWeightsKernel<T, kMx, kTransposed>
+        <<<grid, kThreads, 0, stream>>>(from, N, K, static_cast<T*>(out));
     return cudaGetLastError();
   });
 }

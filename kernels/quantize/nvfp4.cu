@@ -18,7 +18,8 @@ __device__ __forceinline__ float TensorInverse(float amax) {
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) AbsMaxKernel(const T* x, int64_t R, int64_t C, int64_t ld, uint32_t* out) {
+__global__ void __launch_bounds__(kThreads)
+    AbsMaxKernel(const T* x, int64_t R, int64_t C, int64_t ld, uint32_t* out) {
   uint32_t largest = 0;
   for (int64_t r = blockIdx.x; r < R; r += gridDim.x) {
     for (int64_t c = threadIdx.x; c < C; c += kThreads) largest = max(largest, MagnitudeBits(x[r * ld + c]));
@@ -29,7 +30,8 @@ __global__ void __launch_bounds__(kThreads) AbsMaxKernel(const T* x, int64_t R, 
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    QuantizeKernel(const T* x, int64_t runs_per_row, int64_t runs, int64_t ld, const float* amax, uint2* codes, uint8_t* scales) {
+    QuantizeKernel(const T* x, int64_t runs_per_row, int64_t runs, int64_t ld, const float* amax,
+                   uint2* codes, uint8_t* scales) {
   const int64_t run = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (run >= runs) return;
   const float tensor_amax = *amax;
@@ -65,7 +67,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
   if (i >= pairs) return;
   const float a = *amax, scale = E4m3ToFloat(scales[i / (kRun / 2)]);
-  const float tensor = (__float_as_uint(a) & 0x7FFFFFFFu) >= kInfinityBits ? 1.0f : __fdiv_rn(1.0f, TensorInverse(a));
+  const float tensor =
+      (__float_as_uint(a) & 0x7FFFFFFFu) >= kInfinityBits ? 1.0f : __fdiv_rn(1.0f, TensorInverse(a));
   const uint32_t pair = codes[i];
   out[2 * i] = FromAccum<T>(E2m1ToFloat(pair & 15u) * scale * tensor);
   out[2 * i + 1] = FromAccum<T>(E2m1ToFloat(pair >> 4) * scale * tensor);
@@ -82,7 +85,8 @@ unsigned Blocks(int64_t items) { return static_cast<unsigned>((items + kThreads 
 
 }  // namespace
 
-cudaError_t AbsMaxOfMatrix(KernelType type, const void* x, int64_t R, int64_t C, int64_t ld, float* out, cudaStream_t stream) {
+cudaError_t AbsMaxOfMatrix(KernelType type, const void* x, int64_t R, int64_t C, int64_t ld, float* out,
+                           cudaStream_t stream) {
   const cudaError_t cleared = cudaMemsetAsync(out, 0, sizeof(float), stream);
   if (cleared != cudaSuccess || R == 0 || C == 0) return cleared;
   return Dispatch(type, [&]<class T>() {
@@ -92,8 +96,8 @@ cudaError_t AbsMaxOfMatrix(KernelType type, const void* x, int64_t R, int64_t C,
   });
 }
 
-cudaError_t QuantizeNvfp4Rows(KernelType type, const void* x, int64_t R, int64_t C, int64_t ld, const float* amax, uint8_t* codes,
-                              uint8_t* scales, cudaStream_t stream) {
+cudaError_t QuantizeNvfp4Rows(KernelType type, const void* x, int64_t R, int64_t C, int64_t ld,
+                              const float* amax, uint8_t* codes, uint8_t* scales, cudaStream_t stream) {
   const int64_t runs = R * (C / kRun);
   if (runs == 0) return cudaSuccess;
   return Dispatch(type, [&]<class T>() {
@@ -103,12 +107,13 @@ cudaError_t QuantizeNvfp4Rows(KernelType type, const void* x, int64_t R, int64_t
   });
 }
 
-cudaError_t DequantizeNvfp4Rows(KernelType type, const uint8_t* codes, const uint8_t* scales, const float* amax, int64_t R,
-                                int64_t C, void* out, cudaStream_t stream) {
+cudaError_t DequantizeNvfp4Rows(KernelType type, const uint8_t* codes, const uint8_t* scales,
+                                const float* amax, int64_t R, int64_t C, void* out, cudaStream_t stream) {
   const int64_t pairs = R * C / 2;
   if (pairs == 0) return cudaSuccess;
   return Dispatch(type, [&]<class T>() {
-    DequantizeKernel<<<Blocks(pairs), kThreads, 0, stream>>>(codes, scales, amax, pairs, static_cast<T*>(out));
+    DequantizeKernel<<<Blocks(pairs), kThreads, 0, stream>>>(codes, scales, amax, pairs,
+                                                             static_cast<T*>(out));
     return cudaGetLastError();
   });
 }

@@ -1,8 +1,9 @@
 // File: kernels/quantize/tile.cuh
 //
-// One tile of 128 rows x 128 columns, quantised by 256 threads in both directions from one read (kernels/quantize/quantize.h).
-// Thread t holds rows 8 (t / 16) .. + 7 of columns 8 (t % 16) .. + 7, in registers. Lanes of a half-warp share rows, so that
-// loads and row-wise stores are whole 256- and 128-byte lines.
+// One tile of 128 rows x 128 columns, quantised by 256 threads in both directions from one read
+// (kernels/quantize/quantize.h). Thread t holds rows 8 (t / 16) .. + 7 of columns 8 (t % 16) .. + 7, in
+// registers. Lanes of a half-warp share rows, so that loads and row-wise stores are whole 256- and 128-byte
+// lines.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -21,19 +22,19 @@ inline constexpr int kTileSide = 128;
 // What one tile reads.
 struct TileExtent {
   int64_t row0, column0;
-  int rows, columns;       // that exist, at most 128; columns a multiple of 16
+  int rows, columns;  // that exist, at most 128; columns a multiple of 16
 };
 
 // Where it writes. Pointers are at its first row and column; null copies are not wanted.
 struct TileOutputs {
-  int columns_t;           // of codes_t that are written: rows and pad rows, a multiple of 16
+  int columns_t;  // of codes_t that are written: rows and pad rows, a multiple of 16
   uint8_t* codes;
   int64_t codes_ld;
   uint8_t* codes_t;
   int64_t codes_t_ld;
-  void* scales;            // FP32: + row (blocks: one). kMx: + row * scales_ld + run
+  void* scales;  // FP32: + row (blocks: one). kMx: + row * scales_ld + run
   int64_t scales_ld;
-  void* scales_t;          // FP32: + column (blocks: one). kMx: + column * scales_t_ld + run
+  void* scales_t;  // FP32: + column (blocks: one). kMx: + column * scales_t_ld + run
   int64_t scales_t_ld;
 };
 
@@ -50,8 +51,9 @@ struct TileShared {
 // The scales of 4 runs of one row or column: kMx's bytes together where they are aligned.
 __device__ __forceinline__ void StoreE8m0(uint8_t* to, const uint8_t (&code)[4], int runs) {
   if (runs == 4 && reinterpret_cast<uintptr_t>(to) % 4 == 0) {
-    *reinterpret_cast<uint32_t*>(to) =
-        code[0] | static_cast<uint32_t>(code[1]) << 8 | static_cast<uint32_t>(code[2]) << 16 | static_cast<uint32_t>(code[3]) << 24;
+    *reinterpret_cast<uint32_t*>(to) = code[0] | static_cast<uint32_t>(code[1]) << 8 |
+                                       static_cast<uint32_t>(code[2]) << 16 |
+                                       static_cast<uint32_t>(code[3]) << 24;
     return;
   }
 #pragma unroll
@@ -70,10 +72,11 @@ __device__ __forceinline__ uint2 EncodeEight(const float (&v)[8], float scale, f
   return {E4m3x4(s[0], s[1], s[2], s[3]), E4m3x4(s[4], s[5], s[6], s[7])};
 }
 
-// `place` is called for the rest of the place once the loads are on their way: what it computes needs no registers before.
+// `place` is called for the rest of the place once the loads are on their way: what it computes needs no
+// registers before.
 template <ScaleRule kRule, bool kBlocks, class Source, class Place>
-__device__ __forceinline__ void QuantizeTile(const Source& source, const TileExtent& p, TileShared<typename Source::Element>& shared,
-                                             Place&& place) {
+__device__ __forceinline__ void QuantizeTile(const Source& source, const TileExtent& p,
+                                             TileShared<typename Source::Element>& shared, Place&& place) {
   using T = typename Source::Element;
   using E = Eight<T>;
   constexpr bool kMx = kRule == ScaleRule::kMx;
@@ -83,9 +86,11 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
   const bool in_columns = column_group * 8 < p.columns;
 
   E x[8];
-  source.Load(p.row0 + row_group * 8, in_columns ? p.rows - row_group * 8 : 0, p.column0 + column_group * 8, x);
+  source.Load(p.row0 + row_group * 8, in_columns ? p.rows - row_group * 8 : 0, p.column0 + column_group * 8,
+              x);
 
-  // Largest magnitudes: of rows over 16 lanes (kMx: over 4), of columns over 8 rows here, the other half-warp and the warps.
+  // Largest magnitudes: of rows over 16 lanes (kMx: over 4), of columns over 8 rows here, the other half-warp
+  // and the warps.
   uint32_t column[kWords];
 #pragma unroll
   for (int k = 0; k < kWords; ++k) column[k] = 0;
@@ -103,7 +108,8 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
     }
     uint32_t rows = E::OfRows(row[0], row[1]);
 #pragma unroll
-    for (int step = 1; step < (kMx ? 4 : 16); step *= 2) rows = E::Max(rows, __shfl_xor_sync(~0u, rows, step));
+    for (int step = 1; step < (kMx ? 4 : 16); step *= 2)
+      rows = E::Max(rows, __shfl_xor_sync(~0u, rows, step));
     if (kMx ? lane % 4 == 0 : lane % 16 == 0) {
 #pragma unroll
       for (int h = 0; h < E::kRowsOfWord; ++h) {
@@ -199,14 +205,16 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
     }
   }
   if (o.codes_t == nullptr) return;
-  // Eight bytes of column c, rows 8 g .., lie at slot g ^ (c / 8) of its 16: a half-warp writes to all banks.
+    // Eight bytes of column c, rows 8 g .., lie at slot g ^ (c / 8) of its 16: a half-warp writes to all
+    // banks.
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const int c = column_group * 8 + j;
     float v[8];
 #pragma unroll
     for (int i = 0; i < 8; ++i) v[i] = x[i].Get(j);
-    const float inverse = kBlocks ? block.inverse : shared.column_inverse[kMx ? row_group / 4 * kTileSide + c : c];
+    const float inverse =
+        kBlocks ? block.inverse : shared.column_inverse[kMx ? row_group / 4 * kTileSide + c : c];
     const float scale = kBlocks ? block.scale : kRule == ScaleRule::kExact ? shared.column_scale[c] : 0;
     const uint2 codes = EncodeEight<kRule>(v, scale, inverse);
     *reinterpret_cast<uint2*>(shared.codes_t + c * kTileSide + (row_group ^ column_group) * 8) = codes;
@@ -215,7 +223,8 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
 #pragma unroll
   for (int k = 0; k < kTileSide * kTileSide / 16 / kTileThreads; ++k) {
     const int chunk = tid + k * kTileThreads, c = chunk / 8, part = chunk % 8, key = c / 8;
-    uint4 codes = *reinterpret_cast<const uint4*>(shared.codes_t + c * kTileSide + ((2 * part ^ key) & ~1) * 8);
+    uint4 codes =
+        *reinterpret_cast<const uint4*>(shared.codes_t + c * kTileSide + ((2 * part ^ key) & ~1) * 8);
     if (key & 1) codes = {codes.z, codes.w, codes.x, codes.y};
     if (c < p.columns && part * 16 < o.columns_t) {
       *reinterpret_cast<uint4*>(o.codes_t + c * o.codes_t_ld + part * 16) = codes;
@@ -224,7 +233,8 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
 }
 
 // Ragged rows: block (column tile, block of the aligned row space). False: beyond the last group.
-__device__ __forceinline__ bool RaggedExtent(const int64_t* offsets, int64_t L, int64_t R, int64_t C, TileExtent& p) {
+__device__ __forceinline__ bool RaggedExtent(const int64_t* offsets, int64_t L, int64_t R, int64_t C,
+                                             TileExtent& p) {
   const RaggedPlace place = FindRaggedBlock(offsets, L, R, blockIdx.y);
   const int64_t c0 = int64_t{blockIdx.x} * kTileSide;
   p = {place.row0, c0, place.rows, C - c0 < kTileSide ? static_cast<int>(C - c0) : kTileSide};

@@ -6,7 +6,8 @@ namespace {
 
 // A block per tile of 128 rows x 4 scales, a thread per row.
 __global__ void __launch_bounds__(kRaggedBlock)
-    TilesKernel(const uint8_t* scales, int64_t R, int64_t runs, const int64_t* offsets, int64_t L, uint8_t* tiles) {
+    TilesKernel(const uint8_t* scales, int64_t R, int64_t runs, const int64_t* offsets, int64_t L,
+                uint8_t* tiles) {
   const RaggedPlace place = FindRaggedBlock(offsets, L, R, blockIdx.y);
   if (place.rows == 0) return;
   const int r = static_cast<int>(threadIdx.x);
@@ -25,8 +26,8 @@ __global__ void __launch_bounds__(kRaggedBlock)
 
 }  // namespace
 
-cudaError_t MxScalesToTiles(const uint8_t* scales, int64_t R, int64_t runs, const int64_t* offsets, int64_t L, uint8_t* tiles,
-                            cudaStream_t stream) {
+cudaError_t MxScalesToTiles(const uint8_t* scales, int64_t R, int64_t runs, const int64_t* offsets, int64_t L,
+                            uint8_t* tiles, cudaStream_t stream) {
   if (R == 0 || runs == 0) return cudaSuccess;
   const dim3 grid(static_cast<unsigned>((runs + 3) / 4), static_cast<unsigned>(RaggedBlocks(R, L)));
   TilesKernel<<<grid, kRaggedBlock, 0, stream>>>(scales, R, runs, offsets, L, tiles);

@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(kTileThreads, PlainSource<T>::kBlocksOfSm)
       const int64_t row_blocks = gridDim.y, column_blocks = gridDim.x;
       o.scales_ld = o.scales_t_ld = 0;
       o.scales = static_cast<float*>(to.scales) + (l * row_blocks + blockIdx.y) * column_blocks + blockIdx.x;
-      o.scales_t = static_cast<float*>(to.scales_t) + (l * column_blocks + blockIdx.x) * row_blocks + blockIdx.y;
+      o.scales_t =
+          static_cast<float*>(to.scales_t) + (l * column_blocks + blockIdx.x) * row_blocks + blockIdx.y;
     }
     return o;
   });
@@ -36,11 +37,11 @@ __global__ void __launch_bounds__(kTileThreads, PlainSource<T>::kBlocksOfSm)
 
 }  // namespace
 
-cudaError_t QuantizeExpertWeights(KernelType type, QuantRule rule, const void* w, int64_t L, int64_t N, int64_t K,
-                                  const QuantCopies& to, cudaStream_t stream) {
+cudaError_t QuantizeExpertWeights(KernelType type, QuantRule rule, const void* w, int64_t L, int64_t N,
+                                  int64_t K, const QuantCopies& to, cudaStream_t stream) {
   if (L == 0 || N == 0 || K == 0) return cudaSuccess;
-  const dim3 grid(static_cast<unsigned>((K + kTileSide - 1) / kTileSide), static_cast<unsigned>((N + kTileSide - 1) / kTileSide),
-                  static_cast<unsigned>(L));
+  const dim3 grid(static_cast<unsigned>((K + kTileSide - 1) / kTileSide),
+                  static_cast<unsigned>((N + kTileSide - 1) / kTileSide), static_cast<unsigned>(L));
   return DispatchSource(type, [&]<class T>() {
     return DispatchRule(rule, [&]<ScaleRule kRule>() {
       QuantizeWeightsKernel<kRule, T><<<grid, kTileThreads, 0, stream>>>(static_cast<const T*>(w), N, K, to);

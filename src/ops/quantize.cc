@@ -38,7 +38,8 @@ void CheckQuantized(const OpArgs& check, const char* name, const QuantFormat& fo
 
 // Kernels move 16 codes at once.
 void CheckColumns(const Stream& stream, int64_t columns) {
-  YM_CHECK(stream.target() != DeviceKind::kCuda || columns % 16 == 0, columns, " columns: cuda takes multiples of 16");
+  YM_CHECK(stream.target() != DeviceKind::kCuda || columns % 16 == 0, columns,
+           " columns: cuda takes multiples of 16");
 }
 
 }  // namespace

@@ -1,20 +1,22 @@
 // File: src/ops/quantize.h
 //
-// Quantised copies of matrices for scaled GEMMs (ops/scaled_gemm.h). docs/quantisation.md has the formats and what becomes of
-// special values; every device gives the same bytes.
+// Quantised copies of matrices for scaled GEMMs (ops/scaled_gemm.h). docs/quantisation.md has the formats and
+// what becomes of special values; every device gives the same bytes.
 //
-// A scaled GEMM contracts along the last axis of both operands, and scales belong to runs along that axis. So a matrix that
-// is contracted along its rows too gets a second copy, transposed. Both come from the high-precision values in one read,
-// never one from the other.
-//   fp8_block  E4M3 codes; one FP32 scale per 1x128 run of rows (activations, gradients), per 128x128 block (weights)
+// A scaled GEMM contracts along the last axis of both operands, and scales belong to runs along that axis. So
+// a matrix that is contracted along its rows too gets a second copy, transposed. Both come from the
+// high-precision values in one read, never one from the other.
+//   fp8_block  E4M3 codes; one FP32 scale per 1x128 run of rows (activations, gradients), or 128x128 block
+//              (weights)
 //   mxfp8      E4M3 codes; one E8M0 scale per run of 32, weights included
 //
-// Ragged rows: group l owns rows [offsets[l], offsets[l+1]) of x; offsets live in device memory, undefined means one group of
-// all rows. Rows at and beyond offsets[L] are neither read nor written. In the transposed copy the rows are the contraction,
-// and no run may reach across groups: there group l begins at the sum over earlier groups of their rows rounded up to
-// kGroupAlignment, in a row space of PaddedRows(R, L). Pad rows within a group are zeros: codes 0, scales of the values alone.
-// Columns beyond the last group are not written.
-// A last run may be shorter than 128 or 32. cuda wants multiples of 16 columns (of a weight: N and K).
+// Ragged rows: group l owns rows [offsets[l], offsets[l+1]) of x; offsets live in device memory, undefined
+// means one group of all rows. Rows at and beyond offsets[L] are neither read nor written. In the transposed
+// copy the rows are the contraction, and no run may reach across groups: there group l begins at the sum over
+// earlier groups of their rows rounded up to kGroupAlignment, in a row space of PaddedRows(R, L). Pad rows
+// within a group are zeros: codes 0, scales of the values alone. Columns beyond the last group are not
+// written. A last run may be shorter than 128 or 32. cuda wants multiples of 16 columns (of a weight: N and
+// K).
 #pragma once
 
 #include "src/device/device.h"
@@ -45,8 +47,8 @@ struct Quantized {
   bool defined() const { return codes.defined(); }
 };
 
-// Scales of codes [rows, K]: fp8_block F32 [ceil(K/128), rows rounded up to 4], rows fastest (the padding is not written);
-// mxfp8 U8 [rows, ceil(K/32)].
+// Scales of codes [rows, K]: fp8_block F32 [ceil(K/128), rows rounded up to 4], rows fastest (the padding is
+// not written); mxfp8 U8 [rows, ceil(K/32)].
 Shape ScaleShape(const QuantFormat& format, int64_t rows, int64_t K);
 // Scales of weight codes [L, N, K]: fp8_block F32 [L, ceil(N/128), ceil(K/128)]; mxfp8 U8 [L, N, ceil(K/32)].
 Shape WeightScaleShape(const QuantFormat& format, int64_t L, int64_t N, int64_t K);
@@ -68,22 +70,23 @@ struct QuantizeWeightsArgs {
 };
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args);
 
-// code * scale, rounded once to out's type (F32 or BF16; mxfp8's are exact in both, down to the subnormals of BF16).
-// `cols` undoes QuantizeRowsArgs::cols: out [R, C] in the original order, pad rows left out.
+// code * scale, rounded once to out's type (F32 or BF16; mxfp8's are exact in both, down to the subnormals of
+// BF16). `cols` undoes QuantizeRowsArgs::cols: out [R, C] in the original order, pad rows left out.
 struct DequantizeArgs {
   QuantFormat format;
   Quantized rows = {};  // one of the two
   Quantized cols = {};
   Tensor offsets = {};
-  Tensor out;           // [R, C]
+  Tensor out;  // [R, C]
 };
 void Dequantize(const Stream& stream, const DequantizeArgs& args);
 // Of QuantizeWeightsArgs::rows or ::cols, whichever is defined; out [L, N, K] either way.
 void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args, const Tensor& out);
 
-// MXFP8 scales in the order that cuBLASLt reads (VEC32_UE8M0): tiles of 128 rows x 4 scales, 512 bytes each, row tile by row
-// tile; in a tile the scale of row r, run c is byte (r % 32) * 16 + r / 32 * 4 + c. Absent rows and runs are 0. Groups begin at
-// multiples of 128 rows, as in the transposed copy; without offsets one group.
+// MXFP8 scales in the order that cuBLASLt reads (VEC32_UE8M0): tiles of 128 rows x 4 scales, 512 bytes each,
+// row tile by row tile; in a tile the scale of row r, run c is byte (r % 32) * 16 + r / 32 * 4 + c. Absent
+// rows and runs are 0. Groups begin at multiples of 128 rows, as in the transposed copy; without offsets one
+// group.
 Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs);
 void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles);
 

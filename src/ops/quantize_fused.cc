@@ -10,9 +10,12 @@
 namespace yardmaster {
 namespace {
 
-DType WorkType(const Stream& stream) { return stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32; }
+DType WorkType(const Stream& stream) {
+  return stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32;
+}
 
-void CheckCopy(const OpArgs& check, const char* name, const QuantFormat& format, const Quantized& q, int64_t rows, int64_t K) {
+void CheckCopy(const OpArgs& check, const char* name, const QuantFormat& format, const Quantized& q,
+               int64_t rows, int64_t K) {
   if (!q.defined()) return;
   check.Contiguous(name, q.codes, DType::kU8, {rows, K});
   check.Contiguous(name, q.scales, format.scale_type(), ScaleShape(format, rows, K));

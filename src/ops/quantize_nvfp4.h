@@ -1,7 +1,7 @@
 // File: src/ops/quantize_nvfp4.h
 //
-// NVFP4: E2M1 codes, two a byte (the even column in the low half), an E4M3 scale per run of 16 and one FP32 scale per tensor.
-// docs/quantisation.md has the arithmetic and what a training recipe would need beyond it.
+// NVFP4: E2M1 codes, two a byte (the even column in the low half), an E4M3 scale per run of 16 and one FP32
+// scale per tensor. docs/quantisation.md has the arithmetic and what a training recipe would need beyond it.
 #pragma once
 
 #include "src/device/device.h"
@@ -10,7 +10,8 @@ namespace yardmaster {
 
 inline constexpr int64_t kNvfp4Run = 16;
 
-// out F32 [1] = largest magnitude of x [R, C] (F32 or BF16, ld >= C); NaN or infinite if an element is; 0 without elements.
+// out F32 [1] = largest magnitude of x [R, C] (F32 or BF16, ld >= C); NaN or infinite if an element is; 0
+// without elements.
 void AbsMax(const Stream& stream, const Tensor& x, const Tensor& out);
 
 struct Nvfp4Args {

@@ -1,17 +1,21 @@
 // File: src/ops/recipe_gemm.h
 //
-// The matrix products of linear layers and experts in the precision of the run's recipe. This is the one place where a
-// recipe takes effect: modules hand over high-precision operands, what is quantised, how and along which axis is decided here.
+// The matrix products of linear layers and experts in the precision of the run's recipe. This is the one
+// place where a recipe takes effect: modules hand over high-precision operands, what is quantised, how and
+// along which axis is decided here.
 //   none       Gemm and GroupedGemm on the operands as they are
-//   fp8_block  x, dy: 1x128 along the contraction (forward, input gradient along columns; weight gradient along rows);
-//   mxfp8      w: 128x128, or runs of 32. Then ScaledGemm / ScaledGemmWeight (ops/scaled_gemm.h)
-// Results, addends and weight gradients are never quantised; weight gradients are summed in the main gradient's type.
+//   fp8_block  x and dy in 1x128 along the contraction (columns in forward and input gradient, rows in the
+//              weight gradient), w in 128x128
+//   mxfp8      x, dy and w in runs of 32 along the contraction
+// Then ScaledGemm / ScaledGemmWeight (ops/scaled_gemm.h) multiply.
+// Results, addends and weight gradients are never quantised; weight gradients are summed in the main
+// gradient's type.
 //
 //   forward          y = x w^T (+ c)            x [R, K], w [N, K] or [L, N, K], y [R, N]
 //   backward input   dx = dy w (+ dx)           adjoint of forward in x, with dy and w quantised anew
 //   backward weight  dw = dy^T x + beta dw      adjoint in w
-// A weight of three axes is one matrix per group of rows, `offsets` int64 [L + 1] in device memory (ops/grouped_gemm.h).
-// Deterministic. `work` holds quantised copies within the call.
+// A weight of three axes is one matrix per group of rows, `offsets` int64 [L + 1] in device memory
+// (ops/grouped_gemm.h). Deterministic. `work` holds quantised copies within the call.
 #pragma once
 
 #include <optional>
@@ -28,14 +32,16 @@ struct GemmRecipe {
 };
 
 struct RecipeForwardArgs {
-  Tensor x;             // any ld without offsets
+  Tensor x;  // any ld without offsets
   Tensor w;
   Tensor offsets = {};  // with a w of three axes
   Tensor y;
-  Tensor addend = {};   // [R, N], may be y itself; without offsets only
-  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of products in the operands' own precision or in BF16
+  Tensor addend = {};  // [R, N], may be y itself; without offsets only
+  // Of products in the operands' own precision or in BF16.
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
 };
-void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeForwardArgs& args, Arena& work);
+void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeForwardArgs& args,
+                   Arena& work);
 
 struct RecipeBackwardInputArgs {
   Tensor dy;
@@ -45,7 +51,8 @@ struct RecipeBackwardInputArgs {
   bool accumulate = false;  // without offsets only
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
 };
-void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardInputArgs& args, Arena& work);
+void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardInputArgs& args,
+                         Arena& work);
 
 struct RecipeBackwardWeightArgs {
   Tensor dy;
@@ -55,6 +62,7 @@ struct RecipeBackwardWeightArgs {
   double beta = 0;
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
 };
-void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardWeightArgs& args, Arena& work);
+void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe,
+                          const RecipeBackwardWeightArgs& args, Arena& work);
 
 }  // namespace yardmaster

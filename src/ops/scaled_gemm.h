@@ -1,16 +1,18 @@
 // File: src/ops/scaled_gemm.h
 //
-// Matrix products of quantised operands (ops/quantize.h), for one matrix or one per group of ragged rows. Both operands lie
-// with the contraction last, as tensor cores take 8-bit types:
-//   ScaledGemm        y_RN   = x_RK w_LNK[l]^T + beta * c      forward: rows of x and w; input gradient: rows of dy, cols of w
-//   ScaledGemmWeight  dw_LNK = dy_RN^T x_RK + beta * dw_LNK    cols of dy and of x
-// fp8_block: codes are multiplied and summed over 128 of the contraction, that sum is multiplied by both scales and added in
-// FP32 ("promotion": 8-bit tensor cores of Hopper keep about 14 bits of a longer sum; arXiv 2412.19437, 3.3.2).
-// mxfp8: where no unit multiplies it, the operands are dequantised, exactly, to BF16 (F32 on cpu) and multiplied as such.
+// Matrix products of quantised operands (ops/quantize.h), for one matrix or one per group of ragged rows.
+// Both operands lie with the contraction last, as tensor cores take 8-bit types:
+//   ScaledGemm        y_RN   = x_RK w_LNK[l]^T + beta * c     forward: the `rows` copies of x and w; input
+//                                                             gradient: `rows` of dy, `cols` of w
+//   ScaledGemmWeight  dw_LNK = dy_RN^T x_RK + beta * dw_LNK   `cols` of dy and of x
+// fp8_block: codes are multiplied and summed over 128 of the contraction, that sum is multiplied by both
+// scales and added in FP32 ("promotion": 8-bit tensor cores of Hopper keep about 14 bits of a longer sum;
+// arXiv 2412.19437, 3.3.2). mxfp8: where no unit multiplies it, the operands are dequantised, exactly, to
+// BF16 (F32 on cpu) and multiplied as such.
 //   cpu   both, the reference
 //   cuda  mxfp8 through BF16; fp8_block throws Error (no kernel yet)
-// `work` holds dequantised operands, within the call. Rows beyond the last group are neither read nor written; a group
-// without rows gives beta * dw, zeros for beta == 0.
+// `work` holds dequantised operands, within the call. Rows beyond the last group are neither read nor
+// written; a group without rows gives beta * dw, zeros for beta == 0.
 #pragma once
 
 #include "src/device/arena.h"
@@ -33,11 +35,11 @@ void ScaledGemm(const Stream& stream, const ScaledGemmArgs& args, Arena& work);
 
 struct ScaledGemmWeightArgs {
   QuantFormat format;
-  int64_t rows = 0;     // R, of which the aligned row space was made
-  Quantized dy;         // codes [N, PaddedRows(R, L)], a `cols` copy
-  Quantized x;          // codes [K, PaddedRows(R, L)]
+  int64_t rows = 0;  // R, of which the aligned row space was made
+  Quantized dy;      // codes [N, PaddedRows(R, L)], a `cols` copy
+  Quantized x;       // codes [K, PaddedRows(R, L)]
   Tensor offsets = {};
-  Tensor dw;            // [L, N, K] F32
+  Tensor dw;  // [L, N, K] F32
   double beta = 0;
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of mxfp8's products in BF16
 };

@@ -1,7 +1,8 @@
 // File: src/tensor/small_float.h
 //
-// The 8-bit and 4-bit floats of quantised matrices, on the host. Encoding rounds to nearest even and saturates; decoding
-// is exact in FP32. Sources: OCP 8-bit Floating Point Specification 1.0 (E4M3), OCP Microscaling Formats 1.0 (E8M0, E2M1).
+// The 8-bit and 4-bit floats of quantised matrices, on the host. Encoding rounds to nearest even and
+// saturates; decoding is exact in FP32. Sources: OCP 8-bit Floating Point Specification 1.0 (E4M3), OCP
+// Microscaling Formats 1.0 (E8M0, E2M1).
 #pragma once
 
 #include <bit>
@@ -10,8 +11,8 @@
 
 namespace yardmaster {
 
-// E4M3: sign, 4 bits of exponent (bias 7), 3 of mantissa. No infinity; largest 448, smallest normal 2^-6, step below it
-// 2^-9. NaN is 0x7F (0xFF decodes to NaN too, and is never written).
+// E4M3: sign, 4 bits of exponent (bias 7), 3 of mantissa. No infinity; largest 448, smallest normal 2^-6,
+// step below it 2^-9. NaN is 0x7F (0xFF decodes to NaN too, and is never written).
 inline constexpr float kE4m3Max = 448.0f;
 inline constexpr uint8_t kE4m3Nan = 0x7F;
 
@@ -23,7 +24,8 @@ inline uint8_t E4m3FromFloat(float v) {
   if (magnitude >= 0x43E00000u) return sign | 0x7E;  // 448 and more, infinity included
   uint32_t code;
   if (magnitude < 0x3C800000u) {
-    // Below 2^-6: adding 2^14, whose step is 2^-9, rounds to steps of 2^-9; 8 of them are the smallest normal.
+    // Below 2^-6: adding 2^14, whose step is 2^-9, rounds to steps of 2^-9; 8 of them are the smallest
+    // normal.
     code = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 16384.0f) - 0x46800000u;
   } else {
     const uint32_t rounded = magnitude + 0x7FFFFu + (magnitude >> 20 & 1u);  // 20 bits go, ties to even
@@ -53,9 +55,9 @@ inline float E8m0Inverse(uint8_t code) {
   return std::bit_cast<float>(code == 254 ? 0x00400000u : static_cast<uint32_t>(254 - code) << 23);
 }
 
-// The scale of a block with the largest magnitude `amax`: the smallest power of two with amax <= 448 * scale, at least
-// 2^-127; code 0 for a zero block; NaN where amax is infinite or NaN. 448 is 1.75 * 2^8, so the exponent of amax less 8,
-// and one more where its mantissa is over 1.75.
+// The scale of a block with the largest magnitude `amax`: the smallest power of two with amax <= 448 * scale,
+// at least 2^-127; code 0 for a zero block; NaN where amax is infinite or NaN. 448 is 1.75 * 2^8, so the
+// exponent of amax less 8, and one more where its mantissa is over 1.75.
 inline uint8_t E8m0ForAmax(float amax) {
   const auto bits = std::bit_cast<uint32_t>(amax);
   if (bits >= 0x7F800000u) return kE8m0Nan;
@@ -70,7 +72,14 @@ inline uint8_t E2m1FromFloat(float v) {  // of a NaN: 6
   const float m = v < 0 ? -v : v;
   const auto sign = static_cast<uint8_t>(std::bit_cast<uint32_t>(v) >> 28 & 8u);
   // Half-way values go to the even code.
-  const int code = m <= 0.25f ? 0 : m < 0.75f ? 1 : m <= 1.25f ? 2 : m < 1.75f ? 3 : m <= 2.5f ? 4 : m < 3.5f ? 5 : m <= 5.0f ? 6 : 7;
+  const int code = m <= 0.25f   ? 0
+                   : m < 0.75f  ? 1
+                   : m <= 1.25f ? 2
+                   : m < 1.75f  ? 3
+                   : m <= 2.5f  ? 4
+                   : m < 3.5f   ? 5
+                   : m <= 5.0f  ? 6
+                                : 7;
   return static_cast<uint8_t>(sign | code);
 }
 inline float E2m1ToFloat(uint8_t code) {

@@ -23,7 +23,8 @@ T Rounded(float v) {
   return T(v);
 }
 
-// The largest magnitude as bits of an FP32: in this order infinity is above every finite value and a NaN above infinity.
+// The largest magnitude as bits of an FP32: in this order infinity is above every finite value and a NaN
+// above infinity.
 template <class T>
 uint32_t MagnitudeBits(T v) {
   return std::bit_cast<uint32_t>(static_cast<float>(v)) & 0x7FFFFFFFu;
@@ -46,7 +47,8 @@ BlockScale ScaleOf(const QuantFormat& format, uint32_t amax_bits) {
   }
   if (amax == 0) return {1, 1, 0, false};
   // Not below the smallest normal number, so that an inverse is finite.
-  const float scale = std::max(format.power_of_two ? E8m0ToFloat(E8m0ForAmax(amax)) : amax / kE4m3Max, 0x1p-126f);
+  const float scale =
+      std::max(format.power_of_two ? E8m0ToFloat(E8m0ForAmax(amax)) : amax / kE4m3Max, 0x1p-126f);
   return {format.power_of_two ? 1.0f / scale : 0.0f, scale, 0, false};
 }
 
@@ -81,8 +83,8 @@ class ScaleStore {
 
 // Codes and scales of x's rows [row0, row0 + rows), scales per run of a row.
 template <class T>
-void QuantizeAlongRows(const QuantFormat& format, const T* x, int64_t ld, int64_t row0, int64_t rows, int64_t C,
-                       uint8_t* codes, const ScaleStore& scales) {
+void QuantizeAlongRows(const QuantFormat& format, const T* x, int64_t ld, int64_t row0, int64_t rows,
+                       int64_t C, uint8_t* codes, const ScaleStore& scales) {
   for (int64_t r = row0; r < row0 + rows; ++r) {
     for (int64_t c0 = 0; c0 < C; c0 += format.run()) {
       const int64_t c1 = std::min(C, c0 + format.run());
@@ -95,12 +97,12 @@ void QuantizeAlongRows(const QuantFormat& format, const T* x, int64_t ld, int64_
   }
 }
 
-// The transposed copy of x's rows [row0, row0 + rows): codes[c * ld_codes + i] for i in [0, padded), zeros from `rows` on.
-// Scales go to run_base + i / run.
+// The transposed copy of x's rows [row0, row0 + rows): codes[c * ld_codes + i] for i in [0, padded), zeros
+// from `rows` on. Scales go to run_base + i / run.
 template <class T>
-void QuantizeAlongColumns(const QuantFormat& format, const T* x, int64_t ld, int64_t row0, int64_t rows, int64_t C,
-                          int64_t padded, uint8_t* codes, int64_t ld_codes, const ScaleStore& scales,
-                          int64_t run_base) {
+void QuantizeAlongColumns(const QuantFormat& format, const T* x, int64_t ld, int64_t row0, int64_t rows,
+                          int64_t C, int64_t padded, uint8_t* codes, int64_t ld_codes,
+                          const ScaleStore& scales, int64_t run_base) {
   for (int64_t c = 0; c < C; ++c) {
     for (int64_t i0 = 0; i0 < padded; i0 += format.run()) {
       const int64_t i1 = std::min(rows, i0 + format.run());
@@ -111,7 +113,9 @@ void QuantizeAlongColumns(const QuantFormat& format, const T* x, int64_t ld, int
       uint8_t* out = codes + c * ld_codes;
       for (int64_t i = i0; i < std::min(padded, i0 + format.run()); ++i) {
         // A pad row is a row of zeros, which a NaN scale does not change: the run is lost either way.
-        out[i] = i < i1 ? Encode(static_cast<float>(x[(row0 + i) * ld + c]), s) : s.nan ? kE4m3Nan : uint8_t{0};
+        out[i] = i < i1  ? Encode(static_cast<float>(x[(row0 + i) * ld + c]), s)
+                 : s.nan ? kE4m3Nan
+                         : uint8_t{0};
       }
     }
   }
@@ -188,7 +192,8 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
 
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   DispatchSource(g.w.dtype(), [&]<class T>() {
-    g.format.kind == QuantKind::kFp8Block ? QuantizeBlocks<T>(stream, g) : QuantizeRunsOfWeights<T>(stream, g);
+    g.format.kind == QuantKind::kFp8Block ? QuantizeBlocks<T>(stream, g)
+                                          : QuantizeRunsOfWeights<T>(stream, g);
   });
 }
 
@@ -206,8 +211,9 @@ void Dequantize(const Stream& stream, const DequantizeArgs& g) {
       for (int64_t i = 0; i < b.rows; ++i) {
         const int64_t r = b.row0 + i, p = b.padded_row0 + i;
         for (int64_t c = 0; c < C; ++c) {
-          const float value = transposed ? E4m3ToFloat(codes[c * from.codes.ld() + p]) * scales.Get(c, p / run)
-                                         : E4m3ToFloat(codes[r * C + c]) * scales.Get(r, c / run);
+          const float value = transposed
+                                  ? E4m3ToFloat(codes[c * from.codes.ld() + p]) * scales.Get(c, p / run)
+                                  : E4m3ToFloat(codes[r * C + c]) * scales.Get(r, c / run);
           out[r * C + c] = Rounded<T>(value);
         }
       }

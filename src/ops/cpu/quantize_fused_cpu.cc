@@ -9,7 +9,8 @@ void Normed(const Stream& stream, const QuantizeNormedArgs& g, const Tensor& y) 
   ParallelFor(stream, R, GrainFor(R, 16), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* h = g.h.as<float>() + r * g.h.ld();
-      for (int64_t d = 0; d < D; ++d) y.as<float>()[r * D + d] = h[d] * g.rstd.as<float>()[r] * g.weight.as<float>()[d];
+      for (int64_t d = 0; d < D; ++d)
+        y.as<float>()[r * D + d] = h[d] * g.rstd.as<float>()[r] * g.weight.as<float>()[d];
     }
   });
 }

@@ -22,8 +22,8 @@ void DispatchSource(DType t, F&& f) {
   t == DType::kF32 ? f.template operator()<float>() : f.template operator()<BFloat16>();
 }
 
-// What a tensor's values are multiplied by so that its largest is 6 * 448. At most 2^100, so that the product with the
-// inverse of the smallest run scale is finite.
+// What a tensor's values are multiplied by so that its largest is 6 * 448. At most 2^100, so that the product
+// with the inverse of the smallest run scale is finite.
 float TensorInverse(float amax) { return amax > 0 ? std::min(kE2m1Max * kE4m3Max / amax, 0x1p100f) : 1.0f; }
 
 template <class T>
@@ -56,7 +56,8 @@ void AbsMax(const Tensor& x, const Tensor& out) {
   uint32_t largest = 0;
   DispatchSource(x.dtype(), [&]<class T>() {
     for (int64_t r = 0; r < x.dim(0); ++r)
-      for (int64_t c = 0; c < x.dim(1); ++c) largest = std::max(largest, MagnitudeBits(x.as<T>()[r * x.ld() + c]));
+      for (int64_t c = 0; c < x.dim(1); ++c)
+        largest = std::max(largest, MagnitudeBits(x.as<T>()[r * x.ld() + c]));
   });
   out.as<float>()[0] = std::bit_cast<float>(largest);
 }

@@ -1,7 +1,7 @@
 // File: src/ops/cpu/ragged_blocks.h
 //
-// Ragged rows cut into blocks of one group each, and where a block lies in the aligned row space of a transposed copy
-// (ops/quantize.h).
+// Ragged rows cut into blocks of one group each, and where a block lies in the aligned row space of a
+// transposed copy (ops/quantize.h).
 #pragma once
 
 #include <algorithm>
@@ -24,14 +24,17 @@ class RaggedGroups {
       : offsets_(offsets.defined() ? offsets.as<int64_t>() : nullptr),
         L_(offsets.defined() ? offsets.dim(0) - 1 : 1),
         R_(R) {
-    YM_CHECK(begin(0) == 0 && begin(L_) <= R, "offsets from ", begin(0), " to ", begin(L_), " of ", R, " rows");
+    YM_CHECK(begin(0) == 0 && begin(L_) <= R, "offsets from ", begin(0), " to ", begin(L_), " of ", R,
+             " rows");
     for (int64_t l = 0; l < L_; ++l) YM_CHECK_LE(begin(l), begin(l + 1), "offsets of group ", l);
   }
 
   int64_t count() const { return L_; }
   int64_t begin(int64_t l) const { return offsets_ != nullptr ? offsets_[l] : l * R_; }
   int64_t rows(int64_t l) const { return begin(l + 1) - begin(l); }
-  static int64_t Aligned(int64_t rows) { return (rows + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment; }
+  static int64_t Aligned(int64_t rows) {
+    return (rows + kGroupAlignment - 1) / kGroupAlignment * kGroupAlignment;
+  }
 
   // Blocks of at most kGroupAlignment rows, in order.
   int64_t blocks() const {

@@ -13,17 +13,19 @@ namespace {
 constexpr int64_t kRun = 128;   // of the contraction, promoted at once
 constexpr int64_t kTile = 128;  // columns of the result that share a call of BLAS, and a scale of a weight
 
-// One tile of the result: d[i, j] = sum over runs of (a_run b_run^T)[i, j] * scale(run, i, j) + beta * c[i, j].
+// One tile of the result: d[i, j] = sum over runs of (a_run b_run^T)[i, j] * scale(run, i, j) + beta * c[i,
+// j].
 template <class Scale>
-void PromotedTile(int64_t rows, int64_t columns, int64_t K, Mat<const float> a, Mat<const float> b, float beta,
-                  Mat<const float> c, Mat<float> d, Scale&& scale) {
+void PromotedTile(int64_t rows, int64_t columns, int64_t K, Mat<const float> a, Mat<const float> b,
+                  float beta, Mat<const float> c, Mat<float> d, Scale&& scale) {
   float sum[kTile * kTile], partial[kTile * kTile];
   std::fill(sum, sum + rows * columns, 0.0f);
   for (int64_t k0 = 0; k0 < K; k0 += kRun) {
     BlasGemm<float>(false, true, rows, columns, std::min(kRun, K - k0), 1.0f, {a.data + k0, a.ld},
                     {b.data + k0, b.ld}, 0.0f, {partial, columns});
     for (int64_t i = 0; i < rows; ++i) {
-      for (int64_t j = 0; j < columns; ++j) sum[i * columns + j] += partial[i * columns + j] * scale(k0 / kRun, i, j);
+      for (int64_t j = 0; j < columns; ++j)
+        sum[i * columns + j] += partial[i * columns + j] * scale(k0 / kRun, i, j);
     }
   }
   for (int64_t i = 0; i < rows; ++i) {
@@ -44,7 +46,8 @@ void DecodeE4m3(const Stream& stream, const Tensor& codes, const Tensor& values)
   });
 }
 
-void Fp8BlockGemm(const Stream& stream, const ScaledGemmArgs& g, const Tensor& x_values, const Tensor& w_values) {
+void Fp8BlockGemm(const Stream& stream, const ScaledGemmArgs& g, const Tensor& x_values,
+                  const Tensor& w_values) {
   const int64_t R = g.y.dim(0), N = g.y.dim(1), K = g.x.codes.dim(1);
   const int64_t tiles = (N + kTile - 1) / kTile, runs = (K + kRun - 1) / kRun;
   const RaggedGroups groups(g.offsets, R);
@@ -58,7 +61,8 @@ void Fp8BlockGemm(const Stream& stream, const ScaledGemmArgs& g, const Tensor& x
     PromotedTile(block.rows, std::min(kTile, N - n0), K, {x_values.as<float>() + block.row0 * K, K},
                  {w_values.as<float>() + (block.group * N + n0) * K, K}, static_cast<float>(g.beta),
                  {c.as<float>() + block.row0 * c.ld() + n0, c.ld()},
-                 {g.y.as<float>() + block.row0 * g.y.ld() + n0, g.y.ld()}, [&](int64_t run, int64_t i, int64_t) {
+                 {g.y.as<float>() + block.row0 * g.y.ld() + n0, g.y.ld()},
+                 [&](int64_t run, int64_t i, int64_t) {
                    return x_scales[run * x_ld + block.row0 + i] * w_scales[run];
                  });
   });
@@ -79,8 +83,8 @@ void Fp8BlockGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, con
     const Mat<float> dw{g.dw.as<float>() + (l * N + n0) * K + k0, K};
     PromotedTile(std::min(kTile, N - n0), std::min(kTile, K - k0), RaggedGroups::Aligned(groups.rows(l)),
                  {dy_values.as<float>() + n0 * padded + begin, padded},
-                 {x_values.as<float>() + k0 * padded + begin, padded}, static_cast<float>(g.beta), {dw.data, dw.ld},
-                 dw, [&](int64_t run, int64_t i, int64_t j) {
+                 {x_values.as<float>() + k0 * padded + begin, padded}, static_cast<float>(g.beta),
+                 {dw.data, dw.ld}, dw, [&](int64_t run, int64_t i, int64_t j) {
                    return dy_scales[(begin / kRun + run) * dy_ld + n0 + i] *
                           x_scales[(begin / kRun + run) * x_ld + k0 + j];
                  });

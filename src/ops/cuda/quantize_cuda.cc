@@ -34,39 +34,41 @@ QuantCopies CopiesOf(const Quantized& rows, const Quantized& cols) {
 
 RaggedRows RaggedRowsOf(const Tensor& x, int64_t columns, const Tensor& offsets) {
   const int64_t per_pack = 16 / DTypeBytes(x.dtype());
-  YM_CHECK(reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.ld() % per_pack == 0, "rows of ", x.shape(), ", ", x.ld(),
-           " apart, are not 16-byte aligned");
+  YM_CHECK(reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.ld() % per_pack == 0, "rows of ", x.shape(),
+           ", ", x.ld(), " apart, are not 16-byte aligned");
   return {x.data(), x.dim(0), columns, x.ld(), Pointer(offsets), Groups(offsets)};
 }
 
 void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
   YM_CUDA_CHECK(stream, "QuantizeRows",
-                QuantizeRaggedRows(KernelTypeOf(g.x.dtype()), RuleOf(g.format), RaggedRowsOf(g.x, g.x.dim(1), g.offsets),
-                                   CopiesOf(g.rows, g.cols), CudaStream(stream)));
+                QuantizeRaggedRows(KernelTypeOf(g.x.dtype()), RuleOf(g.format),
+                                   RaggedRowsOf(g.x, g.x.dim(1), g.offsets), CopiesOf(g.rows, g.cols),
+                                   CudaStream(stream)));
 }
 
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   YM_CUDA_CHECK(stream, "QuantizeWeights",
-                QuantizeExpertWeights(KernelTypeOf(g.w.dtype()), RuleOf(g.format), g.w.data(), g.w.dim(0), g.w.dim(1),
-                                      g.w.dim(2), CopiesOf(g.rows, g.cols), CudaStream(stream)));
+                QuantizeExpertWeights(KernelTypeOf(g.w.dtype()), RuleOf(g.format), g.w.data(), g.w.dim(0),
+                                      g.w.dim(1), g.w.dim(2), CopiesOf(g.rows, g.cols), CudaStream(stream)));
 }
 
 void Dequantize(const Stream& stream, const DequantizeArgs& g) {
   YM_CUDA_CHECK(stream, "Dequantize",
-                DequantizeRaggedRows(KernelTypeOf(g.out.dtype()), RuleOf(g.format), CopiesOf(g.rows, g.cols), g.out.dim(0),
-                                     g.out.dim(1), Pointer(g.offsets), Groups(g.offsets), g.out.data(), CudaStream(stream)));
+                DequantizeRaggedRows(KernelTypeOf(g.out.dtype()), RuleOf(g.format), CopiesOf(g.rows, g.cols),
+                                     g.out.dim(0), g.out.dim(1), Pointer(g.offsets), Groups(g.offsets),
+                                     g.out.data(), CudaStream(stream)));
 }
 
 void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const Tensor& out) {
   YM_CUDA_CHECK(stream, "DequantizeWeights",
-                DequantizeExpertWeights(KernelTypeOf(out.dtype()), RuleOf(g.format), CopiesOf(g.rows, g.cols), out.dim(0),
-                                        out.dim(1), out.dim(2), out.data(), CudaStream(stream)));
+                DequantizeExpertWeights(KernelTypeOf(out.dtype()), RuleOf(g.format), CopiesOf(g.rows, g.cols),
+                                        out.dim(0), out.dim(1), out.dim(2), out.data(), CudaStream(stream)));
 }
 
 void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles) {
   YM_CUDA_CHECK(stream, "ScalesToTiles",
-                MxScalesToTiles(scales.as<uint8_t>(), scales.dim(0), scales.dim(1), Pointer(offsets), Groups(offsets),
-                                tiles.as<uint8_t>(), CudaStream(stream)));
+                MxScalesToTiles(scales.as<uint8_t>(), scales.dim(0), scales.dim(1), Pointer(offsets),
+                                Groups(offsets), tiles.as<uint8_t>(), CudaStream(stream)));
 }
 
 }  // namespace yardmaster::cuda
