@@ -25,20 +25,6 @@ namespace {
 
 constexpr const char* kUsage = "yardmaster bench moe-layer --help";
 
-ModelConfig Model(const BenchMoeLayerOptions& o) {
-  ModelConfig c;
-  c.hidden_size = o.hidden;
-  c.moe_intermediate_size = o.width;
-  c.n_routed_experts = o.experts;
-  c.num_experts_per_tok = o.top_k;
-  c.n_group = o.groups;
-  c.topk_group = o.top_groups;
-  c.n_shared_experts = o.shared;
-  c.routed_scaling_factor = 2.5;
-  c.initializer_range = 0.02;
-  return c;
-}
-
 MoeConfig Routing(const BenchMoeLayerOptions& o) {
   MoeConfig moe;
   if (o.routing == "balanced") {
@@ -75,6 +61,20 @@ double Median(std::vector<double> values) {
 }
 
 #if YM_HAVE_CUDA
+
+ModelConfig Model(const BenchMoeLayerOptions& o) {
+  ModelConfig c;
+  c.hidden_size = o.hidden;
+  c.moe_intermediate_size = o.width;
+  c.n_routed_experts = o.experts;
+  c.num_experts_per_tok = o.top_k;
+  c.n_group = o.groups;
+  c.topk_group = o.top_groups;
+  c.n_shared_experts = o.shared;
+  c.routed_scaling_factor = 2.5;
+  c.initializer_range = 0.02;
+  return c;
+}
 
 // The layer, its parameters and its arenas on one device; on the dry device it measures them.
 class Layer {
