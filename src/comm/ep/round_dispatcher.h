@@ -21,10 +21,10 @@ class RoundDispatcher {
   virtual void PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle, Arena& saved,
                           Arena& work) = 0;
   // The same on every rank of the group; at least 1 on the dry device.
-  virtual int64_t NumRounds(const RoutingHandle& handle) const = 0;
+  int64_t NumRounds(const RoutingHandle& handle) const;
   // x_TD -> rows in send order; w_TK -> w in send order when given.
-  virtual void Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
-                    const Tensor& x_sent, const Tensor& w_sent) = 0;
+  void Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
+            const Tensor& x_sent, const Tensor& w_sent);
   // The rows (or weights) of a round from send order to the windows. Sets handle.offsets to those of the
   // round.
   virtual void Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
@@ -34,9 +34,8 @@ class RoundDispatcher {
                       const Tensor& sent) = 0;
   // y_TD[t] = residual + addend + sum of t's rows; dw in send order -> dw_TK when given. As
   // Dispatcher::Combine.
-  virtual void Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
-                      const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_sent,
-                      const Tensor& dw_TK) = 0;
+  void Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent, const Tensor& residual,
+              const Tensor& addend, const Tensor& y_TD, const Tensor& dw_sent, const Tensor& dw_TK);
 };
 
 }  // namespace yardmaster

@@ -28,4 +28,16 @@ std::vector<Round> CutRounds(const std::vector<int64_t>& rows, int64_t first_exp
   return rounds;
 }
 
+std::vector<std::vector<Round>> RoundsOfGroup(const int64_t* counts, int64_t n, int64_t E, int64_t L) {
+  std::vector<std::vector<Round>> rounds;
+  for (int64_t q = 0; q < n; ++q) {
+    std::vector<int64_t> rows(static_cast<size_t>(L), 0);
+    for (int64_t l = 0; l < L; ++l) {
+      for (int64_t p = 0; p < n; ++p) rows[static_cast<size_t>(l)] += counts[p * (E + 2) + q * L + l];
+    }
+    rounds.push_back(CutRounds(rows, q * L, counts[q * (E + 2) + E + 1]));
+  }
+  return rounds;
+}
+
 }  // namespace yardmaster

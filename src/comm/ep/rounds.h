@@ -25,6 +25,10 @@ using Round = std::vector<RoundSegment>;
 // no rows at all: no rounds.
 std::vector<Round> CutRounds(const std::vector<int64_t>& rows, int64_t first_expert, int64_t window);
 
+// The rounds of each of the n ranks of a group, which own L experts each. counts: [n, E + 2] in host memory, as
+// RoutingHandle::counts.
+std::vector<std::vector<Round>> RoundsOfGroup(const int64_t* counts, int64_t n, int64_t E, int64_t L);
+
 // What one source sends in a round: f(expert, first, row, rows) for rows [first, first + rows) of those it has for the
 // expert, at [row, row + rows) of the window. Its rows for expert e are [begin_of(e), begin_of(e) + count_of(e)) of all.
 template <class Begin, class Count, class F>

@@ -247,42 +247,7 @@ void NcclDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, Rout
   handle->rounds.assign(static_cast<size_t>(n), {});
   if (stream.dry()) return;
   const int64_t* counts = handle->host_counts.data();
-  for (int64_t q = 0; q < n; ++q) {
-    std::vector<int64_t> rows(static_cast<size_t>(L), 0);
-    for (int64_t l = 0; l < L; ++l) {
-      for (int64_t p = 0; p < n; ++p) rows[static_cast<size_t>(l)] += counts[p * (E + 2) + q * L + l];
-    }
-    handle->rounds[static_cast<size_t>(q)] = CutRounds(rows, q * L, counts[q * (E + 2) + E + 1]);
-  }
-}
-
-int64_t NcclDispatcher::NumRounds(const RoutingHandle& handle) const {
-  size_t most = 1;  // one round of nothing where no rank has a token: gradients are still written
-  for (const std::vector<Round>& rounds : handle.rounds) most = std::max(most, rounds.size());
-  return static_cast<int64_t>(most);
-}
-
-void NcclDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
-                          const Tensor& w_TK, const Tensor& x_sent, const Tensor& w_sent) {
-  Permute(stream, {.x_TD = x_TD,
-                   .w_TK = w_TK,
-                   .source = handle.send_source,
-                   .offsets = handle.send_offsets,
-                   .x_RD = x_sent,
-                   .w_R = w_sent,
-                   .top_k = options_.top_k});
-}
-
-void NcclDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
-                            const Tensor& residual, const Tensor& addend, const Tensor& y_TD,
-                            const Tensor& dw_sent, const Tensor& dw_TK) {
-  Unpermute(stream, {.y_RD = y_sent,
-                     .slot = handle.send_slot,
-                     .dw_R = dw_sent,
-                     .residual = residual,
-                     .addend = addend,
-                     .y_TD = y_TD,
-                     .dw_TK = dw_TK});
+  handle->rounds = RoundsOfGroup(counts, n, E, L);
 }
 
 void NcclDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round,

@@ -47,15 +47,10 @@ class PeerDispatcher : public Dispatcher, private RoundDispatcher {
 
  private:
   void PlanRounds(const Stream& stream, const Tensor& idx_TK, RoutingHandle* handle, Arena& saved, Arena& work) override;
-  int64_t NumRounds(const RoutingHandle& handle) const override;
-  void Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
-            const Tensor& x_sent, const Tensor& w_sent) override;
   void Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
             const Tensor& window) override;
   void Return(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& window,
               const Tensor& sent) override;
-  void Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent, const Tensor& residual,
-              const Tensor& addend, const Tensor& y_TD, const Tensor& dw_sent, const Tensor& dw_TK) override;
 
   void CheckStream(const Stream& stream, const char* op) const;
   void CutIntoRounds(RoutingHandle* handle, const std::vector<int64_t>& counts, std::vector<int64_t>* blocks) const;

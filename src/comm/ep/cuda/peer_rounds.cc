@@ -44,13 +44,7 @@ void PeerDispatcher::CutIntoRounds(RoutingHandle* handle, const std::vector<int6
   const auto count = [&](int64_t p, int64_t e) { return counts[static_cast<size_t>(p * (E + 2) + e)]; };
   std::vector<int64_t> send_offsets = {0};
   for (int64_t e = 0; e < E; ++e) send_offsets.push_back(send_offsets.back() + count(me, e));
-  for (int64_t q = 0; q < n; ++q) {
-    std::vector<int64_t> rows(static_cast<size_t>(L), 0);
-    for (int64_t l = 0; l < L; ++l) {
-      for (int64_t p = 0; p < n; ++p) rows[static_cast<size_t>(l)] += count(p, q * L + l);
-    }
-    handle->rounds[static_cast<size_t>(q)] = CutRounds(rows, q * L, count(q, E + 1));
-  }
+  handle->rounds = RoundsOfGroup(counts.data(), n, E, L);
   for (int64_t round = 0; round < NumRounds(*handle); ++round) {
     for (int64_t i = 0; i < n; ++i) {
       const int64_t q = (me + i) % n;  // peers in a rotated order, so that not all ranks write to rank 0 first
@@ -70,35 +64,6 @@ void PeerDispatcher::CutIntoRounds(RoutingHandle* handle, const std::vector<int6
     }
     handle->round_begins.push_back(static_cast<int64_t>(blocks->size()) / 4);
   }
-}
-
-int64_t PeerDispatcher::NumRounds(const RoutingHandle& handle) const {
-  size_t most = 1;  // one round of nothing where no rank has a token: gradients are still written
-  for (const std::vector<Round>& rounds : handle.rounds) most = std::max(most, rounds.size());
-  return static_cast<int64_t>(most);
-}
-
-void PeerDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD, const Tensor& w_TK,
-                          const Tensor& x_sent, const Tensor& w_sent) {
-  Permute(stream, {.x_TD = x_TD,
-                   .w_TK = w_TK,
-                   .source = handle.send_source,
-                   .offsets = handle.send_offsets,
-                   .x_RD = x_sent,
-                   .w_R = w_sent,
-                   .top_k = options_.top_k});
-}
-
-void PeerDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,
-                            const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_sent,
-                            const Tensor& dw_TK) {
-  Unpermute(stream, {.y_RD = y_sent,
-                     .slot = handle.send_slot,
-                     .dw_R = dw_sent,
-                     .residual = residual,
-                     .addend = addend,
-                     .y_TD = y_TD,
-                     .dw_TK = dw_TK});
 }
 
 void PeerDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
