@@ -132,7 +132,6 @@ int RunCommandLine(int argc, char** argv) {
   app.name("yardmaster");
   app.require_subcommand(1);
   app.set_version_flag("--version", StrCat("yardmaster ", YardmasterVersion(), " (", YardmasterCommit(), ")\n", YardmasterCudaStatus()));
-  app.failure_message(CLI::FailureMessage::simple);
   std::function<int()> command;
 
   CommonOptions common;
@@ -323,8 +322,13 @@ int RunCommandLine(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    const int code = app.exit(e);
-    return code == 0 ? 0 : static_cast<int>(ExitCode::kConfig);
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help, --version
+    if (!SpeaksForAll()) return static_cast<int>(ExitCode::kConfig);
+    InitLog({0, UseColor("auto")});
+    const std::string parsed = argc > 1 && argv[1][0] != '-' ? StrCat(" ", argv[1]) : "";
+    return Guarded(nullptr, [&]() -> int {
+      throw ConfigError(e.what(), "", StrCat("`yardmaster", parsed, " --help` lists what it takes"));
+    });
   }
   if (!train->parsed()) InitLog({0, UseColor("auto")});
   return Guarded(nullptr, command);

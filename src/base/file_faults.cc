@@ -83,12 +83,14 @@ FileFaults ParseFileFaults(const std::string& text) {
     } else if (key == "free_bytes") {
       out.free_bytes = ParseNumber(value, key);
     } else {
-      throw ConfigError(StrCat("unknown field '", part, "'"), "YARDMASTER_FAULT_FILE",
+      throw ConfigError(StrCat("unknown field '", key, "'"), "YARDMASTER_FAULT_FILE",
                         "fields: op, match, nth, count, error, kill, allow_bytes, max_write, free_bytes");
     }
   }
   return out;
 }
+
+void ReadFileFaultVariable() { Active(); }
 
 void SetFileFaults(const FileFaults& faults) {
   std::atomic<bool>& active = Active();

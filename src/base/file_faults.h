@@ -33,6 +33,10 @@ struct FileFaults {
 // Throws ConfigError for text that it does not understand.
 FileFaults ParseFileFaults(const std::string& text);
 
+// Reads the environment variable, if nothing has yet: so that an error in it is told where all ranks agree on
+// errors, and not by whichever file operation comes first. Throws ConfigError.
+void ReadFileFaultVariable();
+
 void SetFileFaults(const FileFaults& faults);  // also starts the counts again
 void ClearFileFaults();
 int64_t FileFaultHits();        // operations that were made to fail since SetFileFaults

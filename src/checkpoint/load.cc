@@ -52,6 +52,15 @@ void ForEachRun(const Box& common, const Box& from, const Box& to, F&& run) {
   }
 }
 
+// In what a tensor of the checkpoint is not the one that is asked for, in words; "": in nothing.
+std::string Difference(const ManifestTensor& stored, const StateTensor& t) {
+  if (stored.dtype != t.tensor.dtype())
+    return StrCat("has dtype ", DTypeName(stored.dtype), " in the checkpoint, ", DTypeName(t.tensor.dtype()), " here");
+  if (!(stored.shape == t.spec.global_shape))
+    return StrCat("has shape ", stored.shape, " in the checkpoint, ", t.spec.global_shape, " here");
+  return "";
+}
+
 class Loader {
  public:
   Loader(const std::string& path, Device& device)
@@ -66,11 +75,7 @@ class Loader {
     const auto it = manifest_.tensors.find(t.name);
     if (it == manifest_.tensors.end()) FailMissing(t.name);
     const ManifestTensor& stored = it->second;
-    if (stored.dtype != t.tensor.dtype())
-      Fail(t.name, StrCat("has dtype ", DTypeName(stored.dtype), " in the checkpoint, ",
-                          DTypeName(t.tensor.dtype()), " here"));
-    if (!(stored.shape == t.spec.global_shape))
-      Fail(t.name, StrCat("has shape ", stored.shape, " in the checkpoint, ", t.spec.global_shape, " here"));
+    if (const std::string why = Difference(stored, t); !why.empty()) Fail(t.name, why);
     if (t.spec.box.elements() == 0) return;
     YM_CHECK(t.tensor.data() != nullptr, "tensor ", t.name, " has no memory");
     int64_t filled = 0;
@@ -180,6 +185,17 @@ LoadReport LoadCheckpoint(const std::string& checkpoint_path, const std::vector<
   for (const std::string name : Json::parse(world.Broadcast(Json(by_all).dump())))
     report.unused.push_back(name);
   return report;
+}
+
+std::string CheckpointMismatch(const std::string& checkpoint_path, const std::vector<StateTensor>& tensors) {
+  const Manifest manifest = OpenManifest(checkpoint_path);
+  for (const StateTensor& t : tensors) {
+    if (t.spec.global_shape.elements() == 0) continue;
+    const auto it = manifest.tensors.find(t.name);
+    const std::string why = it == manifest.tensors.end() ? "is not in the checkpoint" : Difference(it->second, t);
+    if (!why.empty()) return StrCat("tensor '", t.name, "' ", why);
+  }
+  return "";
 }
 
 std::map<std::string, std::string> LoadCheckpointText(const std::string& checkpoint_path, Agreement& world) {

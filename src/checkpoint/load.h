@@ -28,6 +28,11 @@ struct LoadReport {
 LoadReport LoadCheckpoint(const std::string& checkpoint_path, const std::vector<StateTensor>& tensors,
                           Device& device, Agreement& world);
 
+// What keeps the checkpoint from filling these tensors: the first that is missing or has another dtype or global
+// shape, in words ("tensor 'x' has shape [2, 3] in the checkpoint, [2, 4] here"); "": nothing. From its manifest
+// alone, by this rank alone.
+std::string CheckpointMismatch(const std::string& checkpoint_path, const std::vector<StateTensor>& tensors);
+
 // Collective. The texts of the checkpoint by name, each checked by its crc; read by rank 0. Throws on all
 // ranks.
 std::map<std::string, std::string> LoadCheckpointText(const std::string& checkpoint_path, Agreement& world);

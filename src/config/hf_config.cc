@@ -283,8 +283,14 @@ ModelConfig ParseHfConfig(const std::string& text, const std::string& file) {
   Json root;
   try {
     root = Json::parse(text);
-  } catch (const Json::exception& error) {
-    throw ConfigError(StrCat("not valid JSON: ", error.what()), file);
+  } catch (const Json::parse_error& error) {
+    const size_t at = std::min(error.byte > 0 ? error.byte - 1 : 0, text.size());
+    const size_t line_begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(at), '\n');
+    throw ConfigError("not valid JSON", StrCat(file, ":", line, ":", at - line_begin + 1),
+                      at == text.size() ? "it ends too early" : "fetch the file again, or mend it there");
+  } catch (const Json::exception&) {
+    throw ConfigError("not valid JSON: a number that no double holds", file);
   }
   return HfReader(root, file).Read();
 }

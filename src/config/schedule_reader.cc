@@ -270,6 +270,9 @@ std::optional<Schedule> ReadPreset(const YamlNode& node, const ScheduleContext& 
   if (issues.size() != issues_before) return std::nullopt;  // its keys depend on it
   const double peak = form.Value("peak", std::nullopt);
   const double min = form.Value("min", std::max(0.0, context.range.min));
+  if (form.Good() && min > peak)
+    form.Fail(node.place, "min",
+              StrCat("must be at most the peak (", FormatNumber(peak), "), found ", FormatNumber(min)));
   const int64_t warmup = form.Length("warmup", 0);
   Schedule schedule;
   auto& segments = schedule.segments;

@@ -198,6 +198,12 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
     fail("model.num_nextn_predict_layers",
          "needs train.mtp_loss_weight above 0 (DeepSeek-V3: 0.3, later 0.1)");
   }
+  if (good({"train.sequence_length", "model.num_nextn_predict_layers"}) &&
+      config.model.num_nextn_predict_layers > 0 && t.sequence_length <= config.model.num_nextn_predict_layers) {
+    fail("train.sequence_length",
+         StrCat("must exceed model.num_nextn_predict_layers (", config.model.num_nextn_predict_layers,
+                "): multi-token prediction would have no target, found ", t.sequence_length));
+  }
   const MoeConfig& moe = config.moe;
   for (const auto& [key, value] : {std::pair{"moe.sequence_balance_weight", moe.sequence_balance_weight},
                                    {"moe.micro_batch_balance_weight", moe.micro_batch_balance_weight},
@@ -208,6 +214,12 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
   }
   if (good({"moe.pad_to_capacity", "moe.capacity_factor"}) && moe.pad_to_capacity && moe.capacity_factor == 0)
     fail("moe.pad_to_capacity", "needs moe.capacity_factor above 0");
+  if (good({"moe.drop_policy", "moe.capacity_factor"}) && moe.drop_policy != MoeConfig().drop_policy &&
+      moe.capacity_factor == 0)
+    fail("moe.drop_policy", "needs moe.capacity_factor above 0: without it nothing is dropped");
+  if (good({"moe.force_skew", "moe.force_routing"}) && moe.force_skew != MoeConfig().force_skew &&
+      moe.force_routing != "skewed")
+    fail("moe.force_skew", "needs moe.force_routing: skewed");
   if (good({"moe.force_skew", "moe.force_routing", "model.n_routed_experts", "model.num_experts_per_tok"}) &&
       moe.force_routing == "skewed" && experts > 0 && config.model.num_experts_per_tok > 0 &&
       moe.force_skew * static_cast<double>(config.model.num_experts_per_tok) > static_cast<double>(experts)) {

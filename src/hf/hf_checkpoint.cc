@@ -41,6 +41,7 @@ HfCheckpoint::HfCheckpoint(const std::string& directory) : directory_(directory)
   } else {
     file_names = {kSingle};
   }
+  // All of them, before what is in any is judged: a missing file must not be told of another.
   for (const std::string& file_name : file_names) {
     const std::string path = JoinPath(directory, file_name);
     if (!PathExists(path)) {
@@ -48,6 +49,9 @@ HfCheckpoint::HfCheckpoint(const std::string& directory) : directory_(directory)
                             index.empty() ? StrCat("a model directory holds ", kSingle, " or ", kIndex)
                                           : StrCat(kIndex, " names it"));
     }
+  }
+  for (const std::string& file_name : file_names) {
+    const std::string path = JoinPath(directory, file_name);
     files_.push_back(std::make_unique<SafetensorsFile>(path));
     for (const std::string& tensor : files_.back()->names()) {
       const auto [at, added] = file_of_.emplace(tensor, files_.size() - 1);

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "src/base/error.h"
+#include "src/base/file_faults.h"
 #include "src/base/files.h"
 #include "src/base/strings.h"
 
@@ -67,7 +68,10 @@ MetricsFile::~MetricsFile() {
 void MetricsFile::Append(const std::string& line) {
   size_t done = 0;
   while (done < line.size()) {
-    const ssize_t n = ::write(fd_, line.data() + done, line.size() - done);
+    size_t now = line.size() - done;
+    const int fault = internal::CheckFileFault(FileOp::kWrite, path_, &now);
+    const ssize_t n = fault == 0 ? ::write(fd_, line.data() + done, now) : -1;
+    if (fault != 0) errno = fault;
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) {
       const bool full = errno == ENOSPC || errno == EDQUOT;

@@ -33,13 +33,18 @@ std::string Skipped(const FoundCheckpoint& found) {
 }
 
 // Settings and data of the checkpoint against those of this launch. Returns the lines to print when changes
-// are accepted.
+// are accepted. `mismatch`: why the state could not be loaded even so; "": it could.
 std::string CheckSameRun(const Config& config, const std::string& saved_yaml, const TrainerState& saved,
-                         const DataFingerprints& data, const std::string& path, bool accept_changes) {
+                         const DataFingerprints& data, const std::string& path, const std::string& mismatch,
+                         bool accept_changes) {
   std::string notes;
   const std::vector<std::string> changed = ChangedSettings(saved_yaml, config);
   if (!changed.empty()) {
     const std::string lines = StrJoin(changed, "\n  ");
+    if (!mismatch.empty())
+      throw CheckpointError(StrCat("this launch differs from the run in the checkpoint, whose state it cannot take over (",
+                                   mismatch, "):\n  ", lines),
+                            path, "set these back, choose another run.dir, or start anew with checkpoint.resume=never");
     if (!accept_changes)
       throw CheckpointError("this launch differs from the run in the checkpoint:\n  " + lines, path,
                             "set these back, choose another run.dir, start anew with "
@@ -70,7 +75,7 @@ ResumeDecision ResumeFrom(const FoundCheckpoint& found, Engine& engine, Agreemen
         if (agreement.rank() != 0) return;
         const TrainerState saved = TrainerStateFromJson(TextOf(texts, kTrainerText, found.path), found.path);
         notes = CheckSameRun(config, TextOf(texts, kConfigText, found.path), saved, data, found.path,
-                             accept_changes);
+                             CheckpointMismatch(found.path, engine.LoadedState()), accept_changes);
       },
       "resuming");
   const LoadReport report = LoadCheckpoint(found.path, engine.LoadedState(), engine.device(), agreement);

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "src/base/clock.h"
+#include "src/base/file_faults.h"
 #include "src/base/files.h"
 #include "src/base/log.h"
 #include "src/base/strings.h"
@@ -46,8 +47,7 @@ class TrainingRun {
       : options_(options),
         config_(options.loaded.config),
         runtime_(options.loaded, world),
-        agreement_(runtime_.agreement()),
-        faults_(runtime_.rank()) {}
+        agreement_(runtime_.agreement()) {}
   int Run();
 
  private:
@@ -99,6 +99,13 @@ class TrainingRun {
 void TrainingRun::Open() {
   LogInfo(StrCat("Yardmaster ", options_.build));
   LogInfo(StartSummary(config_, runtime_));
+  AgreeOrThrow(
+      agreement_,
+      [&] {
+        ReadFileFaultVariable();
+        faults_ = StepFaults(runtime_.rank());
+      },
+      "reading which faults to make");
   lock_.emplace(config_.run.dir, agreement_);
   if (!lock_->warning().empty()) LogWarning(lock_->warning());
 

@@ -401,7 +401,11 @@ int RunParity(const ParityOptions& options) {
   const std::string grads_path =
       JoinPath(options.hf_dir, pre_norm ? "grads_pre_norm.safetensors" : "grads.safetensors");
   std::optional<SafetensorsFile> grads;
-  if (PathExists(grads_path)) grads.emplace(grads_path, ExitCode::kData);
+  if (PathExists(grads_path)) {
+    grads.emplace(grads_path, ExitCode::kData);
+  } else {
+    LogWarning(StrCat(grads_path, ": no such file: gradients are written, but compared with nothing"));
+  }
   std::vector<ParityRow> rows =
       CompareParity(results.list(), expected, grads ? &*grads : nullptr, TolerancesOf(options),
                     [&](const std::string& name) { return OfAnotherRun(name, config); });

@@ -219,11 +219,14 @@ TEST_CASE("what is no configuration is refused") {
   for (const char* text : {"", "{", "[]", "5", "{\"model_type\": 5}", "{\"a\": 1e999}", "\xff\xfe", "{}"}) {
     INFO(text);
     const std::string found = ConfigErrorOf([&] { ParseHfConfig(text, "config.json"); });
-    CHECK(found.starts_with("config.json: "));
+    CHECK(found.starts_with("config.json:"));
   }
   const std::string deep = std::string(100000, '[');
   CHECK(
-      ConfigErrorOf([&] { ParseHfConfig(deep, "config.json"); }).starts_with("config.json: not valid JSON"));
+      ConfigErrorOf([&] { ParseHfConfig(deep, "config.json"); }).starts_with("config.json:1:100001: not valid JSON"));
+  CHECK(ConfigErrorOf([&] { ParseHfConfig("{\n \"a\": x}", "config.json"); }) ==
+        "config.json:2:7: not valid JSON\n  hint: fetch the file again, or mend it there");
+  CHECK(ConfigErrorOf([&] { ParseHfConfig("{\"a\": 1e999}", "config.json"); }).starts_with("config.json: not valid JSON"));
 }
 
 }  // namespace yardmaster

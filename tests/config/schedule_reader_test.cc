@@ -141,6 +141,7 @@ TEST_CASE("mistakes in schedules are named") {
       {"[{constant: {value: -1}}]", "must be at least 0, found -1"},
       {"[{constant: {value: 1, until: 5}, linear: {to: 1, until: 5}}]", "several keys"},
       {"{preset: wds, peak: 1}", "did you mean wsd?"},
+      {"{preset: wsd, peak: 1, min: 2, warmup_steps: 1, decay_steps: 2}", "k.min: must be at most the peak (1)"},
       {"{preset: warmup_cosine, peak: 1, warmup_steps: 1}", "missing: total_tokens or total_steps"},
       {"{preset: warmup_cosine, warmup_steps: 1, total_steps: 5}", "k.peak: missing"},
       {"{preset: warmup_cosine, peak: 1, warmup_steps: 5, total_steps: 5}", "must exceed the warm-up"},

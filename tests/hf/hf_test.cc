@@ -126,6 +126,9 @@ TEST_CASE("a sharded directory and its damage") {
   CHECK(Contains(Import(dir.path(), source), "extra is in the index"));
   write_index("{\"weight_map\":{" + map + ",\"extra\":\"part-2.safetensors\"}}");
   CHECK(Contains(Import(dir.path(), source), "part-2.safetensors"));
+  // A tensor of part-0 that the index puts into a file which is not there: that file is at fault.
+  write_index("{\"weight_map\":{\"lm_head.weight\":\"zz.safetensors\",\"extra\":\"part-0.safetensors\"}}");
+  CHECK(Contains(Import(dir.path(), source), "zz.safetensors: no such file"));
   write_index("{\"weight_map\":{\"lm_head.weight\":\"../part-0.safetensors\"}}");
   CHECK(Contains(Import(dir.path(), source), "not beside it"));
   write_index("{\"weight_map\":{\"lm_head.weight\":\"part-0.safetensors\"}}");

@@ -1,5 +1,7 @@
 #include "src/metrics/metrics_file.h"
 
+#include "src/base/error.h"
+#include "src/base/file_faults.h"
 #include "src/base/files.h"
 #include "tests/base/temp_dir.h"
 #include "tests/catch.h"
@@ -44,6 +46,31 @@ TEST_CASE("a torn last line goes quietly, any other damage is told with its plac
   WriteFileAtomically(path, std::string("\n") + kOne);
   CHECK(MetricsFile(path, 3).damage() ==
         path + ": 1 line is no record and was dropped, first line 1");
+}
+
+TEST_CASE("a full disk stops a record, and says where") {
+  const TempDir dir;
+  const std::string path = dir / "metrics.jsonl";
+  MetricsFile file(path, 0);
+  FileFaults faults;
+  faults.match = "metrics.jsonl";
+  faults.max_write = 5;  // short writes are gone on with
+  SetFileFaults(faults);
+  file.Append(kOne);
+  faults.allow_bytes = 4;
+  SetFileFaults(faults);
+  std::string message;
+  ExitCode code = ExitCode::kOk;
+  try {
+    file.Append(kTwo);
+  } catch (const Error& e) {
+    message = e.what();
+    code = e.code();
+  }
+  ClearFileFaults();
+  CHECK(code == ExitCode::kDiskFull);
+  CHECK(message.find(path) != std::string::npos);
+  CHECK(ReadFile(path) == std::string(kOne) + std::string(kTwo).substr(0, 4));
 }
 
 }  // namespace

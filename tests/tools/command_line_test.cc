@@ -29,6 +29,26 @@ TEST_CASE("an unknown command names the nearest one and all there are") {
   CHECK(Yardmaster("").code == kConfigCode);
 }
 
+TEST_CASE("what a command does not take is an error like any other") {
+  for (const std::string arguments : {"train", "train a.yaml --foo", "bench step --steps x a.yaml", "bench"}) {
+    const RunResult result = Yardmaster(arguments);
+    INFO(arguments << ": " << result.output);
+    CHECK(result.code == kConfigCode);
+    CHECK(Contains(result.output, "error [rank 0]: "));
+    CHECK(Contains(result.output, "--help` lists what it takes"));
+  }
+}
+
+TEST_CASE("parity says that gradients have no reference") {
+  const TempDir dir;
+  for (const char* file : {"config.json", "model.safetensors", "expected.safetensors"})
+    WriteFileAtomically(dir / file, ReadFile(std::string("tests/golden/mixtral/") + file));
+  const RunResult result = Yardmaster("parity --steps 0 --hf " + dir.path() + " --out " + (dir / "out.safetensors"));
+  INFO(result.output);
+  CHECK(result.code == 0);
+  CHECK(Contains(result.output, "grads.safetensors: no such file: gradients are written, but compared with nothing"));
+}
+
 TEST_CASE("a config that is no regular file is refused, not waited for") {
   const TempDir dir;
   const std::string pipe = dir / "pipe.yaml";

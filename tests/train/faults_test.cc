@@ -99,6 +99,19 @@ TEST_CASE("a lost pair, an error on one rank, a bug, a rank that stalls or is ki
   }
 }
 
+TEST_CASE("a fault that nobody can make is refused once, before anything is written") {
+  ManyRanks runs;
+  for (const char* variable : {"YARDMASTER_FAULT_STEP=kind=sloth", "YARDMASTER_FAULT_FILE=sloth=1"}) {
+    const RunResult result = runs.Train(2, "run", {"parallel.ep=2"}, variable);
+    INFO(result.output);
+    CHECK(result.code == static_cast<int>(ExitCode::kConfig));
+    const size_t first = result.output.find("sloth'");
+    REQUIRE(first != std::string::npos);
+    CHECK(result.output.find("sloth", first + 1) == std::string::npos);
+    CHECK_FALSE(std::filesystem::exists(runs.Path("run/checkpoints")));
+  }
+}
+
 TEST_CASE("a full disk on one rank: the save fails for all, training goes on, nothing is lost") {
   ManyRanks runs;
   const std::vector<std::string> settings = {"parallel.ep=2", "checkpoint.every_steps=4"};

@@ -107,6 +107,16 @@ TEST_CASE("resume refuses changed settings and changed data by name") {
   CHECK(Contains(message, "optimizer.beta2: 0.95 in the checkpoint, 0.9 now"));
   CHECK(Contains(message, "model.routed_scaling_factor"));
   CHECK(Contains(message, "--accept-changes"));
+  // What gives the state other shapes cannot be accepted.
+  for (const bool accept : {false, true}) {
+    TrainOptions other = SmallRun(temp.path(), "run", {"model.moe_intermediate_size=24"});
+    other.accept_changes = accept;
+    message = FailureOf(other, &code);
+    CHECK(code == ExitCode::kCheckpoint);
+    CHECK(Contains(message, "model.moe_intermediate_size: "));
+    CHECK(Contains(message, "has shape "));
+    CHECK(!Contains(message, "--accept-changes"));
+  }
 
   const std::string bin = temp.path() + "/text.train.bin";
   std::string bytes = ReadFile(bin);
