@@ -187,7 +187,25 @@ __global__ void __launch_bounds__(kThreads) PlacesKernel(const __grid_constant__
   if (LastBlock(g)) Finish(g, epoch, EpOp::kPlaces);
 }
 
+constexpr int kValues = 64;  // of a launch, whose arguments take room in the driver's queue
+struct Values {
+  int64_t v[kValues];
+};
+__global__ void __launch_bounds__(kValues) StoreKernel(const __grid_constant__ Values values, int count, int64_t* to) {
+  if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = values.v[threadIdx.x];
+}
+
 }  // namespace
+
+cudaError_t EpStoreValues(const int64_t* values, int64_t count, int64_t* to, cudaStream_t stream) {
+  for (int64_t at = 0; at < count; at += kValues) {
+    Values part{};
+    const int64_t here = count - at < kValues ? count - at : kValues;
+    for (int64_t i = 0; i < here; ++i) part.v[i] = values[at + i];
+    StoreKernel<<<1, kValues, 0, stream>>>(part, static_cast<int>(here), to + at);
+  }
+  return cudaGetLastError();
+}
 
 cudaError_t EpExchangeCounts(const EpGroup& group, const EpCountsArgs& args, cudaStream_t stream) {
   if (args.E % group.size != 0 || group.words < EpMessageWords(group.size, args.E)) return cudaErrorInvalidValue;
@@ -217,7 +235,8 @@ cudaError_t EpExchangePlaces(const EpGroup& group, const EpPlacesArgs& args, int
 cudaError_t LoadEpPlanKernels() {
   cudaFuncAttributes attributes;
   for (const void* kernel : {reinterpret_cast<const void*>(CountsKernel), reinterpret_cast<const void*>(ClampKernel),
-                             reinterpret_cast<const void*>(TokenRanksKernel), reinterpret_cast<const void*>(PlacesKernel)}) {
+                             reinterpret_cast<const void*>(TokenRanksKernel), reinterpret_cast<const void*>(PlacesKernel),
+                             reinterpret_cast<const void*>(StoreKernel)}) {
     const cudaError_t result = cudaFuncGetAttributes(&attributes, kernel);
     if (result != cudaSuccess) return result;
   }

@@ -66,6 +66,9 @@ struct EpPlacesArgs {
 };
 cudaError_t EpExchangePlaces(const EpGroup& group, const EpPlacesArgs& args, int blocks, cudaStream_t stream);
 
+// to[i] = values[i], from the host by way of kernel arguments, so that the call waits for nothing. For a few hundred values.
+cudaError_t EpStoreValues(const int64_t* values, int64_t count, int64_t* to, cudaStream_t stream);
+
 // Loads these kernels: a kernel that is loaded at its first launch may wait for one that spins.
 cudaError_t LoadEpPlanKernels();
 

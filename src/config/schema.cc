@@ -69,9 +69,9 @@ Section RuntimeSection() {
   s.Add("deterministic", &RuntimeConfig::deterministic,
         "the same build, configuration and data give the same bits; false permits faster ways that do not");
   s.Add("cuda_graph", &RuntimeConfig::cuda_graph,
-        "on cuda with one rank, the training step is recorded once as a CUDA graph and replayed, which gives the "
-        "same bits with less work for the host; steps that the host takes part in (exact replays, timed ones) are "
-        "not, nor those of several ranks");
+        "on cuda, the training step is recorded once as a CUDA graph, communication and all, and replayed, which "
+        "gives the same bits with less work for the host; steps that the host takes part in are not: exact replays, "
+        "timed ones, those of ep.transport nccl_exact");
   s.Add("attention", &RuntimeConfig::attention,
         "on cuda. auto: cuDNN where it takes the shape; unfused: matrix products and softmax kernels")
       .OneOf({"auto", "unfused"});

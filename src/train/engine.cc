@@ -276,9 +276,7 @@ bool Engine::Replays(bool exact) const {
   const bool host_takes_part =
       exact || time_next_ || after_backward_ || how_.grouped_gemm == GroupedGemmMode::kLoop ||
       (dispatcher_ && dispatcher_->host_takes_part());
-  // A recording with NCCL's collectives and the peers' memory in it failed on GPUs with an illegal access.
-  const bool alone = groups_.world->size() == 1;
-  return config_.runtime.cuda_graph && device_->records() && alone && !host_takes_part;
+  return config_.runtime.cuda_graph && device_->records() && !host_takes_part;
 }
 
 void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {

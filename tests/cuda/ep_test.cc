@@ -396,6 +396,9 @@ int64_t RunRounds(EpWorld& world, const EpProblem& p, DispatchMode mode, double 
         d.Send(stream, r.handle_, round, weights[s], in.at[s].w_R);
         d.Return(stream, r.handle_, round, in.at[s].x_R, rows[s]);
         d.Return(stream, r.handle_, round, in.at[s].w_R, weights[s]);
+        // These ranks are threads of one process. One that ran ahead until the launch queue is full would wait within
+        // the driver, where the rank that it waits for could launch nothing.
+        stream.Synchronize();
       }
       d.Unpack(stream, r.handle_, rows[s], in.at[s].residual, in.at[s].addend, in.at[s].y, weights[s], in.at[s].dw);
     });

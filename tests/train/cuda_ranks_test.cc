@@ -49,14 +49,19 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
   const auto hash = [](const RunResult& run) { return After(run.output, "state sha256"); };
   const RunResult peer = runs.OnGpus(2, "peer", {"parallel.ep=2", "ep.transport=peer"});
   CHECK(Contains(peer.output, "peer memory ("));
+  std::string small;
   for (const auto& [name, ranks, settings] :
        std::vector<std::tuple<const char*, int, std::vector<std::string>>>{
            {"dp", 2, {"parallel.ep=1"}},
            {"again", 2, {"parallel.ep=2", "ep.transport=peer"}},
+           {"enqueued", 2, {"parallel.ep=2", "ep.transport=peer", "runtime.cuda_graph=false"}},
            {"no overlap", 2, {"parallel.ep=2", "ep.transport=peer", "runtime.overlap=false"}},
            {"nccl", 2, {"parallel.ep=2", "ep.transport=nccl"}},
            {"exact counts", 2, {"parallel.ep=2", "ep.transport=nccl_exact"}},
            {"small windows", 2, {"parallel.ep=2", "ep.transport=peer", "ep.ragged_buffer_factor=0.6"}},
+           {"small windows, enqueued",
+            2,
+            {"parallel.ep=2", "ep.transport=peer", "ep.ragged_buffer_factor=0.6", "runtime.cuda_graph=false"}},
            {"small segments", 2, {"parallel.ep=2", "ep.transport=nccl", "ep.ragged_buffer_factor=0.6"}},
            {"deduplicated", 2, {"parallel.ep=2", "ep.transport=peer", "ep.mode=deduplicated"}},
            {"four", 4, {"parallel.ep=4", "train.micro_batch_size=1"}}}) {
@@ -66,9 +71,28 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
     CHECK(runs.Apart(name, "cpu") < 1e-4);
     const std::string text = name;
     // What crosses, and how, changes no bit; replays are whole experts.
-    if (text == "again" || text == "no overlap" || text == "nccl" || text == "exact counts")
+    if (text == "again" || text == "enqueued" || text == "no overlap" || text == "nccl" ||
+        text == "exact counts")
       CHECK(hash(run) == hash(peer));
+    if (text == "small windows") small = hash(run);
+    if (text == "small windows, enqueued") CHECK(hash(run) == small);
     if (text.starts_with("small")) CHECK(Contains(run.output, "replays"));
+  }
+}
+
+TEST_CASE("cuda ranks: the step is recorded, whatever the layout and the transport") {
+  YM_NEEDS_A_GPU();
+  CudaRanks runs;
+  for (const std::vector<std::string>& settings :
+       {std::vector<std::string>{"parallel.ep=2", "ep.transport=peer"},
+        {"parallel.ep=2", "ep.transport=nccl"},
+        {"parallel.ep=1"}}) {
+    std::vector<std::string> all = {"runtime.device=cuda", "runtime.share_device=true"};
+    all.insert(all.end(), settings.begin(), settings.end());
+    const RunResult run = runs.BenchStep(2, "bench", all);
+    INFO(run.output);
+    CHECK(run.code == 0);
+    CHECK(Contains(run.output, ", CUDA graph"));
   }
 }
 

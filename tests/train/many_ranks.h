@@ -49,14 +49,11 @@ class ManyRanks {
   // yardmaster train on `ranks` ranks into run.dir NAME. `environment` as in "A=b C=d".
   RunResult Train(int ranks, const std::string& name, const std::vector<std::string>& overrides = {},
                   const std::string& environment = "") const {
-    std::string command = StrCat("env ", environment, " ");
-    if (ranks > 1) command += StrCat("tools/bazel/mpi_test.sh ", ranks, " ");
-    command +=
-        StrCat("tools/yardmaster_unstamped train ", Path("small.yaml"),
-               " --set runtime.threads=1 --set run.dir=", Path(name),
-               " --set data.train=", Path("text.train"), " --set data.validation=", Path("text.heldout"));
-    for (const std::string& o : overrides) command += StrCat(" --set '", o, "'");
-    return Shell(command);
+    return Run("train", "", ranks, name, overrides, environment);
+  }
+  // yardmaster bench step on such a run.
+  RunResult BenchStep(int ranks, const std::string& name, const std::vector<std::string>& overrides) const {
+    return Run("bench step", "--routing real --warmup 3 --steps 3", ranks, name, overrides, "");
   }
 
   // Every tensor of a checkpoint, whole, as doubles.
@@ -98,6 +95,18 @@ class ManyRanks {
   }
 
  private:
+  RunResult Run(const std::string& verb, const std::string& options, int ranks, const std::string& name,
+                const std::vector<std::string>& overrides, const std::string& environment) const {
+    std::string command = StrCat("env ", environment, " ");
+    if (ranks > 1) command += StrCat("tools/bazel/mpi_test.sh ", ranks, " ");
+    command +=
+        StrCat("tools/yardmaster_unstamped ", verb, " ", Path("small.yaml"), " ", options,
+               " --set runtime.threads=1 --set run.dir=", Path(name),
+               " --set data.train=", Path("text.train"), " --set data.validation=", Path("text.heldout"));
+    for (const std::string& o : overrides) command += StrCat(" --set '", o, "'");
+    return Shell(command);
+  }
+
   TempDir temp_;
   std::unique_ptr<Device> device_ = MakeCpuDevice({.threads = 1});
 };

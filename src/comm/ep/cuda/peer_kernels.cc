@@ -218,6 +218,11 @@ class CudaPeerKernels : public PeerKernels {
                                        launch_, On(stream)));
   }
 
+  void SetValues(const Stream& stream, const std::vector<int64_t>& values, const Tensor& to) override {
+    YM_CHECK_LE(static_cast<int64_t>(values.size()), to.elements());
+    YM_EP_CHECK("exact replay", EpStoreValues(values.data(), static_cast<int64_t>(values.size()), to.as<int64_t>(), On(stream)));
+  }
+
   std::vector<int64_t> ToHost(const Stream& stream, const Tensor& values) override {
     std::vector<int64_t> host(static_cast<size_t>(values.elements()));
     YM_EP_CHECK("exact replay", cudaMemcpyAsync(host.data(), values.as<int64_t>(), host.size() * sizeof(int64_t),

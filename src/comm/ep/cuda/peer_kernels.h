@@ -58,6 +58,9 @@ class PeerKernels {
   virtual void MoveRound(const Stream& stream, const RoutingHandle& handle, int64_t begin, int64_t end,
                          const Tensor& sent, const Tensor& window, bool back) = 0;
 
+  // to = values, a few hundred at most, while peers may be waited for: what it enqueues needs no other stream.
+  virtual void SetValues(const Stream& stream, const std::vector<int64_t>& values, const Tensor& to) = 0;
+
   // Waits for the stream.
   virtual std::vector<int64_t> ToHost(const Stream& stream, const Tensor& values) = 0;
   // `values` may be gone when it returns; may wait.

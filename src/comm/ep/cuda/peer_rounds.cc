@@ -77,7 +77,7 @@ void PeerDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int
       offsets[static_cast<size_t>(s.expert - begin + 1)] = s.end - s.begin;
   }
   for (size_t l = 0; l < static_cast<size_t>(L); ++l) offsets[l + 1] += offsets[l];
-  kernels_->FromHost(stream, offsets, handle.offsets);
+  kernels_->SetValues(stream, offsets, handle.offsets);
   MoveRound(stream, handle, round, sent, window, false);
 }
 
