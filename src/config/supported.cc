@@ -10,7 +10,7 @@ namespace yardmaster {
 namespace {
 
 // Kernels move 16 codes at once, along both axes of every matrix that is quantised.
-void AddOddWidths(const ModelConfig& m, std::vector<std::string>& out) {
+void AddOddWidths(const std::string& recipe, const ModelConfig& m, std::vector<std::string>& out) {
   const int64_t heads = m.num_attention_heads;
   std::vector<std::pair<const char*, int64_t>> widths = {{"hidden_size", m.hidden_size},
                                                          {"intermediate_size", m.intermediate_size},
@@ -27,7 +27,7 @@ void AddOddWidths(const ModelConfig& m, std::vector<std::string>& out) {
   }
   for (const auto& [name, width] : widths) {
     if (width % 16 != 0) {
-      out.push_back(StrCat("precision.compute = mxfp8: model.", name, " = ", width,
+      out.push_back(StrCat("precision.compute = ", recipe, ": model.", name, " = ", width,
                            ": the cuda device quantises multiples of 16 (runtime.device: cpu takes any)"));
     }
   }
@@ -41,10 +41,8 @@ std::vector<std::string> UnsupportedFeatures(const Config& config) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
   const std::string& compute = config.precision.compute;
-  if (compute == "fp8_block" && config.runtime.device != "cpu") {
-    out.push_back("precision.compute = fp8_block: this version has it on the cpu device only (runtime.device: cpu)");
-  }
-  if (compute == "mxfp8" && config.runtime.device != "cpu") AddOddWidths(config.model, out);
+  const bool eight_bit = compute == "fp8_block" || compute == "mxfp8";
+  if (eight_bit && config.runtime.device != "cpu") AddOddWidths(compute, config.model, out);
   if (compute == "bf16" && config.runtime.device == "cpu")
     out.push_back("precision.compute = bf16: the cpu device computes in fp32 or fp64");
   return out;

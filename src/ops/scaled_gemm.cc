@@ -3,6 +3,9 @@
 #include "src/ops/cpu/scaled_gemm_cpu.h"
 #include "src/ops/gemm.h"
 #include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/scaled_gemm_cuda.h"
+#endif
 
 namespace yardmaster {
 namespace {
@@ -17,6 +20,14 @@ void CheckOperand(const OpArgs& check, const char* name, const QuantFormat& form
   check.Contiguous(name, q.scales, format.scale_type(),
                    codes.rank() == 3 ? WeightScaleShape(format, codes[0], codes[1], codes[2])
                                      : ScaleShape(format, codes[0], codes[1]));
+}
+
+// Whether operands are dequantised first. cuda takes fp8_block's as they are, unless other kernels are asked
+// for (or there are more groups than ours take).
+bool ThroughHigh(const Stream& stream, const QuantFormat& format, GroupedGemmMode mode, int64_t groups) {
+  if (format.kind == QuantKind::kMxfp8) return true;
+  return stream.target() == DeviceKind::kCuda &&
+         (mode == GroupedGemmMode::kPortable || mode == GroupedGemmMode::kLoop || groups > 512);
 }
 
 void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
@@ -73,9 +84,19 @@ void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
     YM_CHECK_EQ(L, 1);
     if (g.c.defined()) check.Strided("c", g.c, OperandType(stream), {R, N});
   }
+  check.Cost(2.0 * static_cast<double>(R) * static_cast<double>(N) * static_cast<double>(K),
+             static_cast<double>(g.x.codes.bytes() + g.w.codes.bytes()) +
+                 static_cast<double>(g.y.bytes()) * (g.beta != 0 ? 2 : 1),
+             {R, N, K});
   ArenaScope scope(work);
-  if (g.format.kind == QuantKind::kMxfp8) return ForwardThroughHigh(stream, g, work);
-  if (stream.target() != DeviceKind::kCpu) check.NoImplementation();
+  if (ThroughHigh(stream, g.format, g.grouped_gemm, L)) return ForwardThroughHigh(stream, g, work);
+  if (stream.target() == DeviceKind::kCuda) {
+    if (stream.dry() || g.y.elements() == 0) return;
+#if YM_HAVE_CUDA
+    return cuda::ScaledGemm(stream, g);
+#endif
+    check.NoImplementation();
+  }
   const Tensor x = Decoded(stream, "scaled_gemm/x", g.x.codes, work);
   const Tensor w = Decoded(stream, "scaled_gemm/w", g.w.codes, work);
   if (stream.dry() || g.y.elements() == 0) return;
@@ -94,9 +115,19 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena
   } else {
     YM_CHECK_EQ(L, 1);
   }
+  check.Cost(2.0 * static_cast<double>(g.rows) * static_cast<double>(N) * static_cast<double>(K),
+             static_cast<double>(g.dy.codes.bytes() + g.x.codes.bytes()) +
+                 static_cast<double>(g.dw.bytes()) * (g.beta != 0 ? 2 : 1),
+             {g.rows, N, K});
   ArenaScope scope(work);
-  if (g.format.kind == QuantKind::kMxfp8) return WeightThroughHigh(stream, g, work);
-  if (stream.target() != DeviceKind::kCpu) check.NoImplementation();
+  if (ThroughHigh(stream, g.format, g.grouped_gemm, L)) return WeightThroughHigh(stream, g, work);
+  if (stream.target() == DeviceKind::kCuda) {
+    if (stream.dry() || g.dw.elements() == 0) return;
+#if YM_HAVE_CUDA
+    return cuda::ScaledGemmWeight(stream, g);
+#endif
+    check.NoImplementation();
+  }
   const Tensor dy = Decoded(stream, "scaled_gemm/dy", g.dy.codes, work);
   const Tensor x = Decoded(stream, "scaled_gemm/x", g.x.codes, work);
   if (stream.dry() || g.dw.elements() == 0) return;

@@ -10,7 +10,9 @@
 // arXiv 2412.19437, 3.3.2). mxfp8: where no unit multiplies it, the operands are dequantised, exactly, to
 // BF16 (F32 on cpu) and multiplied as such.
 //   cpu   both, the reference
-//   cuda  mxfp8 through BF16; fp8_block throws Error (no kernel yet)
+//   cuda  fp8_block by the tensor cores of compute capability 9.0 (kernels/grouped_gemm_fp8; another throws
+//         ConfigError), beta 0 or 1, rows of y 16-byte aligned. mxfp8 through BF16; so does fp8_block where
+//         `grouped_gemm` asks for portable kernels or a loop (exact scales: each operand is rounded to BF16)
 // `work` holds dequantised operands, within the call. Rows beyond the last group are neither read nor
 // written; a group without rows gives beta * dw, zeros for beta == 0.
 #pragma once
@@ -29,7 +31,7 @@ struct ScaledGemmArgs {
   Tensor y;             // [R, N] F32 on cpu, BF16 on cuda; any ld without offsets
   Tensor c = {};        // like y, read when beta != 0; undefined: y itself. Without offsets only
   double beta = 0;
-  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of mxfp8's products in BF16
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of products in BF16
 };
 void ScaledGemm(const Stream& stream, const ScaledGemmArgs& args, Arena& work);
 
@@ -41,7 +43,7 @@ struct ScaledGemmWeightArgs {
   Tensor offsets = {};
   Tensor dw;  // [L, N, K] F32
   double beta = 0;
-  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of mxfp8's products in BF16
+  GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of products in BF16
 };
 void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& args, Arena& work);
 

@@ -275,12 +275,13 @@ TEST_CASE("quantize on the GPU: fused with SwiGLU and RMSNorm, the bytes of the 
   }
 }
 
-// All three products of a layer with an mxfp8 recipe, from the same BF16 values, against the cpu device in F32.
-void CheckRecipe(bool grouped) {
+// All three products of a layer with a recipe, from the same BF16 values, against the cpu device in F32. The
+// tensor cores of sm_90 keep about 14 bits of a sum of 128 products.
+void CheckRecipe(const QuantFormat& format, bool grouped) {
   Gpu gpu(size_t{1} << 29, size_t{1} << 28);
   CpuFixture cpu;
   const int64_t R = 300, N = 192, K = 320, L = grouped ? 3 : 1, used = grouped ? 290 : R;
-  const GemmRecipe recipe{kMx};
+  const GemmRecipe recipe{format};
   const std::vector<double> xs = RandomValues("x", used * K), dys = RandomValues("dy", used * N), ws = RandomValues("w", L * N * K);
   const std::vector<double> offsets = {0, 130, 130, 290};
   const auto rounded = [&](const Shape& shape, const std::vector<double>& v) {
@@ -309,13 +310,15 @@ void CheckRecipe(bool grouped) {
                          [&](const Tensor& t) { return gpu.Values(t); });
   CHECK(RelativeL2(there[0], here[0]) < 3e-3);  // one rounding to BF16
   CHECK(RelativeL2(there[1], here[1]) < 3e-3);
-  CHECK(RelativeL2(there[2], here[2]) < 1e-5);
+  CHECK(RelativeL2(there[2], here[2]) < (format == kMx ? 1e-5 : 1e-3));
 }
 
-TEST_CASE("recipe gemm on the GPU: mxfp8, dense and grouped, as on the cpu device") {
+TEST_CASE("recipe gemm on the GPU: every format, dense and grouped, as on the cpu device") {
   YM_NEEDS_GPU();
-  CheckRecipe(false);
-  CheckRecipe(true);
+  for (const QuantFormat& format : {kMx, kPow2, kExact}) {
+    CheckRecipe(format, false);
+    CheckRecipe(format, true);
+  }
 }
 
 #if YM_HAVE_CUDA

@@ -27,10 +27,8 @@ TEST_CASE("the reference configuration: valid, 671.03 B, 37.55 B, and what canno
   CHECK(Contains(report, "37.55 B"));
   const size_t refused = report.find("This version cannot run:");
   REQUIRE(refused != std::string::npos);
-  for (const char* key : {"parallel.pp = 16", "precision.compute = fp8_block"}) {
-    INFO(key);
-    CHECK(report.find(key, refused) != std::string::npos);
-  }
+  CHECK(report.find("parallel.pp = 16", refused) != std::string::npos);
+  CHECK(report.find("precision.compute", refused) == std::string::npos);
 }
 
 TEST_CASE("training it is refused, naming each") {
@@ -48,7 +46,7 @@ TEST_CASE("training it is refused, naming each") {
   INFO(message);
   CHECK(Contains(message, "this version cannot run"));
   CHECK(Contains(message, "parallel.pp = 16"));
-  CHECK(Contains(message, "precision.compute = fp8_block"));
+  CHECK(!Contains(message, "precision.compute"));
 }
 
 TEST_CASE("the tiny configuration shows its memory") {

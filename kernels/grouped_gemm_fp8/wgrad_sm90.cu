@@ -1,0 +1,77 @@
+// File: kernels/grouped_gemm_fp8/wgrad_sm90.cu
+//
+// Launcher of the FP8 weight gradient. The kernel and its description: sm90_fp8_kernel.cuh.
+#include "kernels/grouped_gemm_fp8/sm90_fp8_host.cuh"
+#include "kernels/grouped_gemm_fp8/sm90_fp8_launch.h"
+
+namespace yardmaster {
+
+namespace sm90fp8 {
+
+namespace {
+
+bool Valid(const Fp8WgradArgs& a) {
+  return a.rows >= 0 && a.padded >= 0 && a.padded < (int64_t{1} << 31) - 2 * kTileRows &&
+         a.padded % kTileK == 0 && a.groups >= 1 && a.groups <= kGroupedGemmFp8MaxGroups &&
+         (a.groups == 1 || a.offsets != nullptr) && a.rows <= a.padded && a.n > 0 && a.k > 0 &&
+         a.n % 16 == 0 && a.k % 16 == 0 && Aligned16(a.dy) && Aligned16(a.dy_scales) &&
+         Aligned16(a.x) && Aligned16(a.x_scales) && Aligned16(a.dw);
+}
+
+cudaError_t EncodeMaps(const Fp8WgradArgs& a, Maps* maps) {
+  constexpr CUtensorMapDataType kCode = CU_TENSOR_MAP_DATA_TYPE_UINT8;
+  // Without rows nothing is read, but a map has an extent.
+  const int64_t padded = a.padded > 0 ? a.padded : kTileK;
+  const TensorMapDesc dy =
+      DenseMap(a.dy, kCode, 1, 1, a.n, padded, kTileK, Block<Op::kWgrad>::kBoxRows);
+  const TensorMapDesc x = DenseMap(a.x, kCode, 1, 1, a.k, padded, kTileK, kTileColumns);
+  const TensorMapDesc dw =
+      DenseMap(a.dw, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, a.groups, a.n, a.k, 32, 8);
+  const TensorMapDesc dy_scales = ScalesMap(a.dy_scales, padded / kTileK, a.n, kRowScaleBox);
+  const TensorMapDesc x_scales = ScalesMap(a.x_scales, padded / kTileK, a.k, kTileColumns);
+  if (const cudaError_t error = EncodeTensorMap(dy, &maps->a); error != cudaSuccess) return error;
+  if (const cudaError_t error = EncodeTensorMap(x, &maps->b); error != cudaSuccess) return error;
+  if (const cudaError_t error = EncodeTensorMap(dy_scales, &maps->a_scales); error != cudaSuccess)
+    return error;
+  if (const cudaError_t error = EncodeTensorMap(x_scales, &maps->b_scales); error != cudaSuccess)
+    return error;
+  return EncodeTensorMap(dw, &maps->d);
+}
+
+}  // namespace
+
+cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
+  if (!Valid(args)) return cudaErrorInvalidValue;
+  if (args.rows == 0 && args.accumulate) return cudaSuccess;
+  Maps maps = {};
+  if (const cudaError_t error = EncodeMaps(args, &maps); error != cudaSuccess) return error;
+  Params params = {};
+  params.offsets = args.offsets;
+  params.rows = static_cast<int>(args.rows);
+  params.columns = args.k;
+  params.row_extent = args.n;
+  params.accumulate = args.accumulate;
+  params.experts = args.groups;
+  // The BF16 kernel's names: its N tiles, of 256, are our rows; the M tiles, of 128, our columns.
+  params.schedule.experts = args.groups;
+  params.schedule.m_groups = CeilDiv(args.k, kClusterColumns);
+  params.schedule.ragged_n = false;
+  params.schedule.n_extent = args.n;
+  params.schedule.skip_empty = args.accumulate;
+  params.schedule.group = config.group;
+  params.schedule.tile_cost = config.tile_cost;
+  params.schedule.cost_shift = sm90::CostShift(args.padded);
+  return LaunchKernel<Op::kWgrad>(maps, params, config, stream);
+}
+
+}  // namespace sm90fp8
+
+cudaError_t GroupedGemmFp8WgradSm90(const Fp8WgradArgs& args, const Fp8Options& options,
+                                    cudaStream_t stream) {
+  sm90fp8::Config config;
+  if (const cudaError_t error = sm90fp8::ConfigOfDevice(options, &config); error != cudaSuccess)
+    return error;
+  return sm90fp8::LaunchWgrad(args, config, stream);
+}
+
+}  // namespace yardmaster

@@ -1,0 +1,79 @@
+#include "src/ops/cuda/scaled_gemm_cuda.h"
+
+#include "kernels/grouped_gemm_fp8/grouped_gemm_fp8.h"
+#include "src/base/error.h"
+#include "src/base/strings.h"
+#include "src/ops/cuda/cuda_stream.h"
+
+namespace yardmaster::cuda {
+namespace {
+
+static_assert(kFp8MaxGroups == kGroupedGemmFp8MaxGroups);
+
+const int64_t* Pointer(const Tensor& offsets) {
+  return offsets.defined() ? offsets.as<int64_t>() : nullptr;
+}
+
+void CheckDevice(const Stream& stream) {
+  const int sm = CudaDeviceOf(stream).properties().sm;
+  if (sm != 90) {
+    throw ConfigError(
+        StrCat("precision.compute = fp8_block multiplies on compute capability 9.0; this GPU has ",
+               sm / 10, ".", sm % 10),
+        "precision.compute", "mxfp8 and bf16 run on this GPU");
+  }
+}
+
+void CheckBeta(double beta) {
+  YM_CHECK(beta == 0 || beta == 1, "beta is ", beta, ": cuda adds or overwrites");
+}
+
+}  // namespace
+
+void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g) {
+  CheckDevice(stream);
+  CheckBeta(g.beta);
+  const Tensor& c = g.c.defined() ? g.c : g.y;
+  Fp8RowsArgs a;
+  a.rows = g.y.dim(0);
+  a.groups = static_cast<int>(g.w.codes.dim(0));
+  a.n = static_cast<int>(g.y.dim(1));
+  a.k = static_cast<int>(g.x.codes.dim(1));
+  a.x = g.x.codes.as<uint8_t>();
+  a.x_scales = g.x.scales.as<float>();
+  a.w = g.w.codes.as<uint8_t>();
+  a.w_scales = g.w.scales.as<float>();
+  a.offsets = Pointer(g.offsets);
+  a.y = g.y.data();
+  a.y_ld = g.y.ld();
+  YM_CHECK(reinterpret_cast<uintptr_t>(a.y) % 16 == 0 && a.y_ld % 8 == 0, "rows of y ", g.y.shape(),
+           ", ", a.y_ld, " apart, are not 16-byte aligned");
+  if (g.beta != 0) {
+    a.c = c.data();
+    a.c_ld = c.ld();
+    YM_CHECK(reinterpret_cast<uintptr_t>(a.c) % 4 == 0 && a.c_ld % 2 == 0, "rows of c ", c.shape(),
+             ", ", a.c_ld, " apart, are not 4-byte aligned");
+  }
+  YM_CUDA_CHECK(stream, "ScaledGemm", GroupedGemmFp8RowsSm90(a, {}, CudaStream(stream)));
+}
+
+void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g) {
+  CheckDevice(stream);
+  CheckBeta(g.beta);
+  Fp8WgradArgs a;
+  a.rows = g.rows;
+  a.padded = g.x.codes.dim(1);
+  a.groups = static_cast<int>(g.dw.dim(0));
+  a.n = static_cast<int>(g.dw.dim(1));
+  a.k = static_cast<int>(g.dw.dim(2));
+  a.dy = g.dy.codes.as<uint8_t>();
+  a.dy_scales = g.dy.scales.as<float>();
+  a.x = g.x.codes.as<uint8_t>();
+  a.x_scales = g.x.scales.as<float>();
+  a.offsets = Pointer(g.offsets);
+  a.accumulate = g.beta == 1;
+  a.dw = g.dw.as<float>();
+  YM_CUDA_CHECK(stream, "ScaledGemmWeight", GroupedGemmFp8WgradSm90(a, {}, CudaStream(stream)));
+}
+
+}  // namespace yardmaster::cuda
