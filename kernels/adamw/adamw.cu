@@ -1,4 +1,5 @@
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/adamw_update.cuh"
 #include "kernels/common/pack.cuh"
 
 namespace yardmaster {
@@ -8,22 +9,6 @@ constexpr int kThreads = 256;
 constexpr int kQuad = 4;
 
 static_assert(sizeof(AdamWList) + 64 <= 4096, "the launch's arguments fit everywhere");
-
-template <class A>
-struct Factors {
-  A clip, b1, b2, c1, c2, correct_m, correct_v, lr, eps;
-};
-
-template <class A, class M>
-__device__ __forceinline__ void Update(const Factors<A>& f, A decay, A& p, A grad, M& moment_m, M& moment_v) {
-  const A g = f.clip * grad;
-  const A m = f.b1 * static_cast<A>(ToAccum(moment_m)) + f.c1 * g;
-  const A v = f.b2 * static_cast<A>(ToAccum(moment_v)) + f.c2 * g * g;
-  moment_m = FromAccum<M>(static_cast<Accum<M>>(m));
-  moment_v = FromAccum<M>(static_cast<Accum<M>>(v));
-  const A decayed = p - decay * p;
-  p = decayed - f.lr * (m * f.correct_m) / (sqrt(v * f.correct_v) + f.eps);
-}
 
 // The last tensor whose first block is not after this one.
 __device__ __forceinline__ int FindTensor(const AdamWList& list, int64_t block) {
@@ -43,21 +28,10 @@ __global__ void __launch_bounds__(kThreads)
     AdamWKernel(const __grid_constant__ AdamWList list, double beta1, double beta2, double eps,
                 const KernelStepState* state) {
   if (state->verdict != 0) return;
-  __shared__ Factors<A> shared;
-  if (threadIdx.x == 0) {
-    const double step = static_cast<double>(state->step + 1);
-    shared = {.clip = static_cast<A>(state->clip_factor),
-              .b1 = static_cast<A>(beta1),
-              .b2 = static_cast<A>(beta2),
-              .c1 = static_cast<A>(1 - beta1),
-              .c2 = static_cast<A>(1 - beta2),
-              .correct_m = static_cast<A>(1 / (1 - pow(beta1, step))),
-              .correct_v = static_cast<A>(1 / (1 - pow(beta2, step))),
-              .lr = static_cast<A>(state->learning_rate),
-              .eps = static_cast<A>(eps)};
-  }
+  __shared__ AdamWFactors<A> shared;
+  if (threadIdx.x == 0) shared = AdamWFactorsOf<A>({beta1, beta2, eps}, *state);
   __syncthreads();
-  const Factors<A> f = shared;
+  const AdamWFactors<A> f = shared;
   const AdamWSlice& s = list.tensors[FindTensor(list, blockIdx.x)];
   const int64_t begin = (int64_t{blockIdx.x} - s.first_block) * kAdamWChunk;
   const int64_t end = begin + kAdamWChunk < s.n ? begin + kAdamWChunk : s.n;
@@ -76,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
     const Pack<A, kQuad> pack_g = LoadPack<kQuad>(grad + i);
     Pack<M, kQuad> pack_m = LoadPack<kQuad>(m + i), pack_v = LoadPack<kQuad>(v + i);
 #pragma unroll
-    for (int j = 0; j < kQuad; ++j) Update(f, decay, pack_p.x[j], pack_g.x[j], pack_m.x[j], pack_v.x[j]);
+    for (int j = 0; j < kQuad; ++j) AdamWUpdate(f, decay, pack_p.x[j], pack_g.x[j], pack_m.x[j], pack_v.x[j]);
     StorePack<kQuad>(p + i, pack_p);
     StorePack<kQuad>(m + i, pack_m);
     StorePack<kQuad>(v + i, pack_v);
@@ -88,7 +62,7 @@ __global__ void __launch_bounds__(kThreads)
     }
   }
   for (int64_t i = quads_end + threadIdx.x; i < end; i += kThreads) {
-    Update(f, decay, p[i], grad[i], m[i], v[i]);
+    AdamWUpdate(f, decay, p[i], grad[i], m[i], v[i]);
     if (weight != nullptr) weight[i] = __float2bfloat16_rn(static_cast<float>(p[i]));
   }
 }

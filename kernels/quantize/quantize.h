@@ -42,11 +42,11 @@ struct RaggedRows {
 cudaError_t QuantizeRaggedRows(KernelType type, QuantRule rule, const RaggedRows& rows, const QuantCopies& to,
                                cudaStream_t stream);
 
-// w [L, N, K], BF16 or F32: codes [L, N, K], codes_t [L, K, N]. N and K multiples of
+// w [L, N, K], BF16 or F32 (through_bf16: its values rounded to BF16 first): codes [L, N, K], codes_t [L, K, N]. N and K multiples of
 // 16. kMx: scales [L, N, ceil(K/32)], scales_t [L, K, ceil(N/32)]. Else one scale for 128x128, FP32 [L,
 // ceil(N/128), ceil(K/128)] and [L, ceil(K/128), ceil(N/128)]. The ld and P of `to` are not read.
-cudaError_t QuantizeExpertWeights(KernelType type, QuantRule rule, const void* w, int64_t L, int64_t N,
-                                  int64_t K, const QuantCopies& to, cudaStream_t stream);
+cudaError_t QuantizeExpertWeights(KernelType type, bool through_bf16, QuantRule rule, const void* w, int64_t L,
+                                  int64_t N, int64_t K, const QuantCopies& to, cudaStream_t stream);
 
 // The same of values that are made on the way and never stored, BF16:
 //   weighted SwiGLU of gate_up [R, 2C] = [g | u] and w FP32 [R] or null: the bits of kernels/swiglu

@@ -93,6 +93,26 @@ struct PlainSource {
   }
 };
 
+// Stored F32, rounded to BF16: what a weight's BF16 copy would hold.
+struct RoundedSource {
+  using Element = __nv_bfloat16;
+  static constexpr int kBlocksOfSm = 2;
+  const float* x;
+  int64_t ld;
+  __device__ __forceinline__ void Load(int64_t row, int rows, int64_t column,
+                                       Eight<__nv_bfloat16> (&out)[8]) const {
+    const float* p = x + row * ld + column;
+    Eight<float> v[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) v[i].Load(p + i * ld, i < rows);
+#pragma unroll
+    for (int i = 0; i < 8; ++i) {
+#pragma unroll
+      for (int k = 0; k < 4; ++k) out[i].Set(k, v[i].Get(2 * k), v[i].Get(2 * k + 1));
+    }
+  }
+};
+
 // w_r * silu(g) * u of [g | u], F columns each, rounded to BF16.
 struct SwigluSource {
   using Element = __nv_bfloat16;

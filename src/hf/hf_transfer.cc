@@ -96,7 +96,7 @@ std::vector<Target> Targets(const Registry& registry) {
   std::vector<Target> targets;
   for (const auto& p : registry.parameters()) {
     targets.push_back({p->name, p->spec, {p->master}});
-    if (p->value.data() != p->master.data()) targets.back().copies.push_back(p->value);
+    if (p->has_rounded_value()) targets.back().copies.push_back(p->value);
   }
   for (const auto& b : registry.buffers()) {
     if (b->published) targets.push_back({b->name, b->spec, {b->value}});
@@ -199,6 +199,7 @@ void ImportHf(const Registry& registry, const HfCheckpoint& checkpoint, Device& 
       device.CopyFromHost(copy.data(), host.view().data(), static_cast<size_t>(copy.bytes()));
     }
   }
+  QuantizeParameters(registry.list(), Stream(&device));
 }
 
 std::vector<std::pair<std::string, HostTensor>> ExportHf(const Registry& registry, HfSource source, Device& device,

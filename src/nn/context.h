@@ -22,6 +22,7 @@
 #include "src/nn/parameter.h"
 #include "src/ops/attention.h"
 #include "src/ops/grouped_gemm.h"
+#include "src/ops/recipe_gemm.h"
 
 namespace yardmaster {
 
@@ -46,6 +47,20 @@ struct Context {
   ComputeTypes types;
   Implementations how = {};
   const CommunicationStream* communication = nullptr;  // null: everything is on `stream`
+
+  // A matrix that is multiplied, with what the recipe makes of it (ops/recipe_gemm.h). Copies for products of the phase
+  // itself lie in `work`, within the caller's scope; a gradient's for the weight gradient in mb.saved, until then.
+  RecipeOperand ForProducts(const Tensor& x, const Tensor& offsets = {}) {
+    return WithCopies(stream, types.recipe, x, offsets, &work, nullptr);
+  }
+  RecipeOperand ForWeightGradients(const Tensor& x, const Tensor& offsets = {}) {
+    return WithCopies(stream, types.recipe, x, offsets, nullptr, &work);
+  }
+  RecipeOperand ForBoth(const Tensor& x, Arena& saved, const Tensor& offsets = {}) {
+    return WithCopies(stream, types.recipe, x, offsets, &work, &saved);
+  }
+  // Where values lie that backward makes for the weight gradient: with a recipe only their copies are kept.
+  Arena& ValuesUntilWeights(Arena& saved) { return types.recipe.format ? work : saved; }
 
   // What follows on the communication stream begins after all that `stream` has been given, and the way back. Without
   // such a stream: nothing.

@@ -52,17 +52,19 @@ void Gqa::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   s.v = mb.saved->Allocate("gqa/v", type, {T, G_, Q_});
   s.o = mb.saved->Allocate("gqa/o", type, {T, H_, Q_});
   s.lse = mb.saved->Allocate("gqa/lse", ctx.types.accum, {mb.B, H_, mb.S});
-  v_.Forward(ctx, x, s.v.Reshape({T, G_ * Q_}));
+  ArenaScope scope(ctx.work);
+  const RecipeOperand input = ctx.ForProducts(x);  // of queries, keys and values
+  v_.Forward(ctx, input, s.v.Reshape({T, G_ * Q_}));
   if (norms_) {
     s.q_raw = mb.saved->Allocate("gqa/q_raw", type, {T * H_, Q_});
     s.k_raw = mb.saved->Allocate("gqa/k_raw", type, {T * G_, Q_});
-    q_.Forward(ctx, x, s.q_raw.Reshape({T, H_ * Q_}));
-    k_.Forward(ctx, x, s.k_raw.Reshape({T, G_ * Q_}));
+    q_.Forward(ctx, input, s.q_raw.Reshape({T, H_ * Q_}));
+    k_.Forward(ctx, input, s.k_raw.Reshape({T, G_ * Q_}));
     q_norm_.Forward(ctx, mb, s.q_raw, s.q.Reshape({T * H_, Q_}), s.q_norm);
     k_norm_.Forward(ctx, mb, s.k_raw, s.k.Reshape({T * G_, Q_}), s.k_norm);
   } else {
-    q_.Forward(ctx, x, s.q.Reshape({T, H_ * Q_}));
-    k_.Forward(ctx, x, s.k.Reshape({T, G_ * Q_}));
+    q_.Forward(ctx, input, s.q.Reshape({T, H_ * Q_}));
+    k_.Forward(ctx, input, s.k.Reshape({T, G_ * Q_}));
   }
   GqaRopeForward(ctx.stream, {.q = s.q, .k = s.k, .positions = mb.positions, .table = rope_table_});
   AttentionForward(ctx.stream, MakeArgs(ctx, mb, s, scale_, mb.DocumentStartUnless(across_documents_)),
@@ -73,40 +75,51 @@ void Gqa::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
 void Gqa::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, GqaSaved& s) const {
   const int64_t T = mb.T();
   const DType type = ctx.types.compute;
-  s.dy = dy;
-  s.dq = mb.saved->Allocate("gqa/dq", type, {T, H_, Q_});
-  s.dk = mb.saved->Allocate("gqa/dk", type, {T, G_, Q_});
-  s.dv = mb.saved->Allocate("gqa/dv", type, {T, G_, Q_});
+  ArenaScope scope(ctx.work);
+  Arena& values = ctx.ValuesUntilWeights(*mb.saved);
+  const Tensor dq = values.Allocate("gqa/dq", type, {T, H_, Q_});
+  const Tensor dk = values.Allocate("gqa/dk", type, {T, G_, Q_});
+  const Tensor dv = values.Allocate("gqa/dv", type, {T, G_, Q_});
+  // Each gradient's copies: rows until the product that follows, columns until BackwardWeight.
+  const auto both = [&](const Tensor& gradient) {
+    return ctx.ForBoth(gradient.Reshape({T, gradient.elements() / T}), *mb.saved);
+  };
   {
-    ArenaScope scope(ctx.work);
+    ArenaScope heads(ctx.work);
     const Tensor do_ = ctx.work.Allocate("gqa/do", type, {T, H_, Q_});
-    o_.BackwardInput(ctx, dy, do_.Reshape({T, H_ * Q_}));
+    s.dy = both(dy);
+    o_.BackwardInput(ctx, s.dy, do_.Reshape({T, H_ * Q_}));
     AttentionBackward(ctx.stream,
                       {.forward = MakeArgs(ctx, mb, s, scale_, mb.DocumentStartUnless(across_documents_)),
                        .do_ = do_.Reshape({mb.B, mb.S, H_, Q_}),
-                       .dq = s.dq.Reshape({mb.B, mb.S, H_, Q_}),
-                       .dk = s.dk.Reshape({mb.B, mb.S, G_, Q_}),
-                       .dv = s.dv.Reshape({mb.B, mb.S, G_, Q_}),
+                       .dq = dq.Reshape({mb.B, mb.S, H_, Q_}),
+                       .dk = dk.Reshape({mb.B, mb.S, G_, Q_}),
+                       .dv = dv.Reshape({mb.B, mb.S, G_, Q_}),
                        .deterministic = ctx.how.deterministic},
                       ctx.work);
   }
-  GqaRopeBackward(ctx.stream, {.q = s.dq, .k = s.dk, .positions = mb.positions, .table = rope_table_});
+  GqaRopeBackward(ctx.stream, {.q = dq, .k = dk, .positions = mb.positions, .table = rope_table_});
   if (norms_) {
-    const Tensor dq = s.dq.Reshape({T * H_, Q_}), dk = s.dk.Reshape({T * G_, Q_});
-    q_norm_.BackwardInput(ctx, mb, dq, dq, s.q_norm);
-    k_norm_.BackwardInput(ctx, mb, dk, dk, s.k_norm);
+    const Tensor q = dq.Reshape({T * H_, Q_}), k = dk.Reshape({T * G_, Q_});
+    q_norm_.BackwardInput(ctx, mb, q, q, s.q_norm);
+    k_norm_.BackwardInput(ctx, mb, k, k, s.k_norm);
   }
-  q_.BackwardInput(ctx, s.dq.Reshape({T, H_ * Q_}), dx);
-  k_.BackwardInput(ctx, s.dk.Reshape({T, G_ * Q_}), dx, /*accumulate=*/true);
-  v_.BackwardInput(ctx, s.dv.Reshape({T, G_ * Q_}), dx, /*accumulate=*/true);
+  s.dq = both(dq);
+  q_.BackwardInput(ctx, s.dq, dx);
+  s.dk = both(dk);
+  k_.BackwardInput(ctx, s.dk, dx, /*accumulate=*/true);
+  s.dv = both(dv);
+  v_.BackwardInput(ctx, s.dv, dx, /*accumulate=*/true);
 }
 
 void Gqa::BackwardWeight(Context& ctx, MicroBatch& mb, const GqaSaved& s) const {
   const int64_t T = mb.T();
   o_.BackwardWeight(ctx, s.dy, s.o.Reshape({T, H_ * Q_}));
-  q_.BackwardWeight(ctx, s.dq.Reshape({T, H_ * Q_}), s.x);
-  k_.BackwardWeight(ctx, s.dk.Reshape({T, G_ * Q_}), s.x);
-  v_.BackwardWeight(ctx, s.dv.Reshape({T, G_ * Q_}), s.x);
+  ArenaScope scope(ctx.work);
+  const RecipeOperand input = ctx.ForWeightGradients(s.x);
+  q_.BackwardWeight(ctx, s.dq, input);
+  k_.BackwardWeight(ctx, s.dk, input);
+  v_.BackwardWeight(ctx, s.dv, input);
 }
 
 }  // namespace yardmaster

@@ -22,9 +22,9 @@ struct GqaSaved {
   Tensor v;                     // [T, G, Q]
   Tensor o;                     // [T, H, Q]
   Tensor lse;                   // [B, H, S], accumulator type
-  // Left by BackwardInput for BackwardWeight.
-  Tensor dy;                    // [T, D], the caller's; must stay until then
-  Tensor dq, dk, dv;            // as q, k, v: gradients of the projections
+  // Left by BackwardInput for BackwardWeight; with a recipe their copies alone.
+  RecipeOperand dy;             // [T, D], the caller's; without a recipe it must stay until then
+  RecipeOperand dq, dk, dv;     // [T, .]: gradients of the projections
 };
 
 class Gqa {

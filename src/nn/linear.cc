@@ -6,18 +6,20 @@ namespace yardmaster {
 
 Linear::Linear(ParameterList& list, const std::string& name, int64_t N, int64_t K, double init_std,
                DecayClass decay)
-    : w_(list.Add(name, {N, K}, decay, InitKind::kNormal, init_std)) {}
-
-void Linear::Forward(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& addend) const {
-  RecipeForward(ctx.stream, ctx.types.recipe, {.x = x, .w = w_->value, .y = y, .addend = addend}, ctx.work);
+    : w_(list.Add(name, {N, K}, decay, InitKind::kNormal, init_std)) {
+  w_->in_recipe = true;
 }
 
-void Linear::BackwardInput(Context& ctx, const Tensor& dy, const Tensor& dx, bool accumulate) const {
+void Linear::Forward(Context& ctx, const RecipeOperand& x, const Tensor& y, const Tensor& addend) const {
+  RecipeForward(ctx.stream, ctx.types.recipe, {.x = x, .w = w_->weight(), .y = y, .addend = addend}, ctx.work);
+}
+
+void Linear::BackwardInput(Context& ctx, const RecipeOperand& dy, const Tensor& dx, bool accumulate) const {
   RecipeBackwardInput(ctx.stream, ctx.types.recipe,
-                      {.dy = dy, .w = w_->value, .dx = dx, .accumulate = accumulate}, ctx.work);
+                      {.dy = dy, .w = w_->weight(), .dx = dx, .accumulate = accumulate}, ctx.work);
 }
 
-void Linear::BackwardWeight(Context& ctx, const Tensor& dy, const Tensor& x) const {
+void Linear::BackwardWeight(Context& ctx, const RecipeOperand& dy, const RecipeOperand& x) const {
   RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
                        {.dy = dy, .x = x, .dw = w_->grad, .beta = w_->TakeGradBeta()}, ctx.work);
 }

@@ -1,7 +1,8 @@
 // File: src/nn/linear.h
 //
 // y_TN = x_TK W_NK^T (+ addend).  Adjoint: dx = dy W;  dW = dy^T x.
-// In the run's recipe (ops/recipe_gemm.h). The input that backward needs belongs to the caller, who knows whether it is saved anyway.
+// In the run's recipe (ops/recipe_gemm.h); an operand that is multiplied twice comes with its copies. The input that
+// backward needs belongs to the caller, who knows whether it is saved anyway.
 #pragma once
 
 #include <string>
@@ -19,10 +20,10 @@ class Linear {
 
   // addend [T, N], undefined: none; it may be y itself. A residual stream goes in here: it costs no pass of
   // its own.
-  void Forward(Context& ctx, const Tensor& x, const Tensor& y, const Tensor& addend = {}) const;
+  void Forward(Context& ctx, const RecipeOperand& x, const Tensor& y, const Tensor& addend = {}) const;
   // dx = dy W (+ dx when accumulate).
-  void BackwardInput(Context& ctx, const Tensor& dy, const Tensor& dx, bool accumulate = false) const;
-  void BackwardWeight(Context& ctx, const Tensor& dy, const Tensor& x) const;
+  void BackwardInput(Context& ctx, const RecipeOperand& dy, const Tensor& dx, bool accumulate = false) const;
+  void BackwardWeight(Context& ctx, const RecipeOperand& dy, const RecipeOperand& x) const;
 
   Parameter* weight() const { return w_; }
 

@@ -43,18 +43,24 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   const DType type = ctx.types.compute;
   s.x = x;
   s.q = mb.saved->Allocate("mla/q", type, {T, H_, Q_});
+  s.kv_a = mb.saved->Allocate("mla/kv_a", type, {T, C_ + P_});
+  s.kv_n = mb.saved->Allocate("mla/kv_n", type, {T, C_});
   if (A_ > 0) {
     s.q_a = mb.saved->Allocate("mla/q_a", type, {T, A_});
     s.q_n = mb.saved->Allocate("mla/q_n", type, {T, A_});
-    q_a_.Forward(ctx, x, s.q_a);
-    q_norm_.Forward(ctx, mb, s.q_a, s.q_n, s.q_norm);
-    q_b_.Forward(ctx, s.q_n, s.q.Reshape({T, H_ * Q_}));
-  } else {
-    q_b_.Forward(ctx, x, s.q.Reshape({T, H_ * Q_}));
   }
-  s.kv_a = mb.saved->Allocate("mla/kv_a", type, {T, C_ + P_});
-  s.kv_n = mb.saved->Allocate("mla/kv_n", type, {T, C_});
-  kv_a_.Forward(ctx, x, s.kv_a);
+  {
+    ArenaScope scope(ctx.work);
+    const RecipeOperand input = ctx.ForProducts(x);  // of queries, keys and values
+    if (A_ > 0) {
+      q_a_.Forward(ctx, input, s.q_a);
+      q_norm_.Forward(ctx, mb, s.q_a, s.q_n, s.q_norm);
+      q_b_.Forward(ctx, s.q_n, s.q.Reshape({T, H_ * Q_}));
+    } else {
+      q_b_.Forward(ctx, input, s.q.Reshape({T, H_ * Q_}));
+    }
+    kv_a_.Forward(ctx, input, s.kv_a);
+  }
   kv_norm_.Forward(ctx, mb, s.kv_a.Cols(0, C_), s.kv_n, s.kv_norm);
 
   s.k = mb.saved->Allocate("mla/k", type, {T, H_, Q_});
@@ -88,19 +94,23 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
 void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlaSaved& s) const {
   const int64_t T = mb.T(), B = mb.B, S = mb.S;
   const DType type = ctx.types.compute;
-  s.dy = dy;
-  s.dq = mb.saved->Allocate("mla/dq", type, {T, H_, Q_});
-  s.dkv = mb.saved->Allocate("mla/dkv", type, {T, H_, N_ + V_});
-  s.dkv_a = mb.saved->Allocate("mla/dkv_a", type, {T, C_ + P_});
-  if (A_ > 0) s.dq_a = mb.saved->Allocate("mla/dq_a", type, {T, A_});
-
   ArenaScope scope(ctx.work);
+  Arena& values = ctx.ValuesUntilWeights(*mb.saved);
+  const Tensor dq = values.Allocate("mla/dq", type, {T, H_, Q_});
+  const Tensor dkv = values.Allocate("mla/dkv", type, {T, H_, N_ + V_});
+  const Tensor dkv_a = values.Allocate("mla/dkv_a", type, {T, C_ + P_});
+  const Tensor dq_a = A_ > 0 ? values.Allocate("mla/dq_a", type, {T, A_}) : Tensor();
+  // Each gradient's copies: rows until the product that follows, columns until BackwardWeight.
+  const auto both = [&](const Tensor& gradient) {
+    return ctx.ForBoth(gradient.Reshape({T, gradient.elements() / T}), *mb.saved);
+  };
   {
     ArenaScope heads(ctx.work);
     const Tensor do_ = ctx.work.Allocate("mla/do", type, {T, H_, V_});
     const Tensor dk = ctx.work.Allocate("mla/dk", type, {T, H_, Q_});
     const Tensor dv = ctx.work.Allocate("mla/dv", type, {T, H_, V_});
-    o_.BackwardInput(ctx, dy, do_.Reshape({T, H_ * V_}));
+    s.dy = both(dy);
+    o_.BackwardInput(ctx, s.dy, do_.Reshape({T, H_ * V_}));
     const AttentionArgs forward{.q = s.q.Reshape({B, S, H_, Q_}),
                                 .k = s.k.Reshape({B, S, H_, Q_}),
                                 .v = s.v.Reshape({B, S, H_, V_}),
@@ -113,41 +123,50 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
     AttentionBackward(ctx.stream,
                       {.forward = forward,
                        .do_ = do_.Reshape({B, S, H_, V_}),
-                       .dq = s.dq.Reshape({B, S, H_, Q_}),
+                       .dq = dq.Reshape({B, S, H_, Q_}),
                        .dk = dk.Reshape({B, S, H_, Q_}),
                        .dv = dv.Reshape({B, S, H_, V_}),
                        .deterministic = ctx.how.deterministic},
                       ctx.work);
-    MlaRopePackBackward(ctx.stream, {.dq_out = s.dq,
+    MlaRopePackBackward(ctx.stream, {.dq_out = dq,
                                      .dk_out = dk,
                                      .dv_out = dv,
                                      .positions = mb.positions,
                                      .table = rope_table_,
-                                     .dq = s.dq,
-                                     .dkv = s.dkv,
-                                     .dk_rope = s.dkv_a.Cols(C_, C_ + P_)});
+                                     .dq = dq,
+                                     .dkv = dkv,
+                                     .dk_rope = dkv_a.Cols(C_, C_ + P_)});
   }
-  const Tensor dkv_n = ctx.work.Allocate("mla/dkv_n", type, {T, C_});
-  kv_b_.BackwardInput(ctx, s.dkv.Reshape({T, H_ * (N_ + V_)}), dkv_n);
-  kv_norm_.BackwardInput(ctx, mb, dkv_n, s.dkv_a.Cols(0, C_), s.kv_norm);
-  kv_a_.BackwardInput(ctx, s.dkv_a, dx);
+  {
+    ArenaScope latent(ctx.work);
+    const Tensor dkv_n = ctx.work.Allocate("mla/dkv_n", type, {T, C_});
+    s.dkv = both(dkv);
+    kv_b_.BackwardInput(ctx, s.dkv, dkv_n);
+    kv_norm_.BackwardInput(ctx, mb, dkv_n, dkv_a.Cols(0, C_), s.kv_norm);
+    s.dkv_a = both(dkv_a);
+    kv_a_.BackwardInput(ctx, s.dkv_a, dx);
+  }
+  s.dq = both(dq);
   if (A_ > 0) {
     const Tensor dq_n = ctx.work.Allocate("mla/dq_n", type, {T, A_});
-    q_b_.BackwardInput(ctx, s.dq.Reshape({T, H_ * Q_}), dq_n);
-    q_norm_.BackwardInput(ctx, mb, dq_n, s.dq_a, s.q_norm);
+    q_b_.BackwardInput(ctx, s.dq, dq_n);
+    q_norm_.BackwardInput(ctx, mb, dq_n, dq_a, s.q_norm);
+    s.dq_a = both(dq_a);
     q_a_.BackwardInput(ctx, s.dq_a, dx, /*accumulate=*/true);
   } else {
-    q_b_.BackwardInput(ctx, s.dq.Reshape({T, H_ * Q_}), dx, /*accumulate=*/true);
+    q_b_.BackwardInput(ctx, s.dq, dx, /*accumulate=*/true);
   }
 }
 
 void Mla::BackwardWeight(Context& ctx, MicroBatch& mb, const MlaSaved& s) const {
   const int64_t T = mb.T();
   o_.BackwardWeight(ctx, s.dy, s.o.Reshape({T, H_ * V_}));
-  kv_b_.BackwardWeight(ctx, s.dkv.Reshape({T, H_ * (N_ + V_)}), s.kv_n);
-  kv_a_.BackwardWeight(ctx, s.dkv_a, s.x);
-  q_b_.BackwardWeight(ctx, s.dq.Reshape({T, H_ * Q_}), A_ > 0 ? s.q_n : s.x);
-  if (A_ > 0) q_a_.BackwardWeight(ctx, s.dq_a, s.x);
+  kv_b_.BackwardWeight(ctx, s.dkv, s.kv_n);
+  ArenaScope scope(ctx.work);
+  const RecipeOperand input = ctx.ForWeightGradients(s.x);
+  kv_a_.BackwardWeight(ctx, s.dkv_a, input);
+  q_b_.BackwardWeight(ctx, s.dq, A_ > 0 ? RecipeOperand(s.q_n) : input);
+  if (A_ > 0) q_a_.BackwardWeight(ctx, s.dq_a, input);
 }
 
 }  // namespace yardmaster

@@ -29,12 +29,12 @@ struct MlaSaved {
   Tensor v;     // [T, H, V]
   Tensor o;     // [T, H, V]
   Tensor lse;   // [B, H, S], accumulator type
-  // Left by BackwardInput for BackwardWeight.
-  Tensor dy;     // [T, D], the caller's; must stay until then
-  Tensor dq;     // [T, H, Q]
-  Tensor dq_a;   // [T, A]
-  Tensor dkv;    // [T, H, N + V]
-  Tensor dkv_a;  // [T, C + P]
+  // Left by BackwardInput for BackwardWeight; with a recipe their copies alone.
+  RecipeOperand dy;     // [T, D], the caller's; without a recipe it must stay until then
+  RecipeOperand dq;     // [T, H Q]
+  RecipeOperand dq_a;   // [T, A]
+  RecipeOperand dkv;    // [T, H (N + V)]
+  RecipeOperand dkv_a;  // [T, C + P]
 };
 
 class Mla {

@@ -1,5 +1,6 @@
 #include "src/nn/mlp.h"
 
+#include "src/nn/swiglu_operand.h"
 #include "src/ops/swiglu.h"
 
 namespace yardmaster {
@@ -15,23 +16,23 @@ void Mlp::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   saved.x = x;
   saved.gate_up = mb.saved->Allocate("mlp/gate_up", ctx.types.compute, {T, 2 * I_});
   ArenaScope scope(ctx.work);
-  const Tensor act = ctx.work.Allocate("mlp/act", ctx.types.compute, {T, I_});
   gate_up_.Forward(ctx, x, saved.gate_up);
-  SwigluForward(ctx.stream, {.gate_up = saved.gate_up, .act = act});
-  down_.Forward(ctx, act, y, addend);
+  down_.Forward(ctx, SwigluOperand(ctx, {.gate_up = saved.gate_up}), y, addend);
 }
 
 void Mlp::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx,
                         MlpSaved& saved) const {
   const int64_t T = dy.rows();
-  saved.dy = dy;
-  saved.act = mb.saved->Allocate("mlp/act", ctx.types.compute, {T, I_});
-  saved.dgate_up = mb.saved->Allocate("mlp/dgate_up", ctx.types.compute, {T, 2 * I_});
   ArenaScope scope(ctx.work);
+  Arena& values = ctx.ValuesUntilWeights(*mb.saved);
+  const Tensor act = values.Allocate("mlp/act", ctx.types.compute, {T, I_});
+  const Tensor dgate_up = values.Allocate("mlp/dgate_up", ctx.types.compute, {T, 2 * I_});
   const Tensor dact = ctx.work.Allocate("mlp/dact", ctx.types.compute, {T, I_});
-  down_.BackwardInput(ctx, dy, dact);
-  SwigluBackward(ctx.stream,
-                 {.dact = dact, .gate_up = saved.gate_up, .dgate_up = saved.dgate_up, .act = saved.act});
+  saved.dy = ctx.ForBoth(dy, *mb.saved);
+  down_.BackwardInput(ctx, saved.dy, dact);
+  SwigluBackward(ctx.stream, {.dact = dact, .gate_up = saved.gate_up, .dgate_up = dgate_up, .act = act});
+  saved.act = WithCopies(ctx.stream, ctx.types.recipe, act, {}, nullptr, mb.saved);
+  saved.dgate_up = ctx.ForBoth(dgate_up, *mb.saved);
   gate_up_.BackwardInput(ctx, saved.dgate_up, dx);
 }
 

@@ -15,10 +15,10 @@ namespace yardmaster {
 struct MlpSaved {
   Tensor x;        // [T, D], the caller's
   Tensor gate_up;  // [T, 2I]
-  // Left by BackwardInput for BackwardWeight.
-  Tensor dy;        // [T, D], the caller's; must stay until then
-  Tensor act;       // [T, I]
-  Tensor dgate_up;  // [T, 2I]
+  // Left by BackwardInput for BackwardWeight; with a recipe their copies alone.
+  RecipeOperand dy;        // [T, D], the caller's; without a recipe it must stay until then
+  RecipeOperand act;       // [T, I]
+  RecipeOperand dgate_up;  // [T, 2I]
 };
 
 class Mlp {

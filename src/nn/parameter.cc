@@ -46,12 +46,33 @@ Parameter* ParameterList::Find(const std::string& name) const {
   return at == by_name_.end() ? nullptr : at->second;
 }
 
+namespace {
+
+// 8-bit copies of [N, K] or [L, N, K], for forward and, with gradients, for the input gradient.
+WeightCopies AllocateCopies(const Parameter& p, const QuantFormat& format, bool gradients, Arena& weights) {
+  const Shape shape(p.spec.box.extent);
+  const int64_t L = shape.rank() == 3 ? shape[0] : 1, N = shape[-2], K = shape[-1];
+  const auto copy = [&](int64_t rows, int64_t columns) {
+    return Quantized{weights.Allocate(p.name.c_str(), DType::kU8, {L, rows, columns}),
+                     weights.Allocate(p.name.c_str(), format.scale_type(), WeightScaleShape(format, L, rows, columns))};
+  };
+  WeightCopies copies{.format = format, .rows = copy(N, K), .cols = {}};
+  if (gradients) copies.cols = copy(K, N);
+  return copies;
+}
+
+}  // namespace
+
 void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& weights, Arena* grads) {
   for (const auto& p : list.parameters()) {
     const Shape local(p->spec.box.extent);
     const DType value_type = p->value_in_accum ? types.accum : types.compute;
-    p->value = weights.Allocate(p->name.c_str(), value_type, local);
-    p->master = value_type == types.accum ? p->value : weights.Allocate(p->name.c_str(), types.accum, local);
+    const bool quantised = p->in_recipe && types.recipe.format;
+    p->master = weights.Allocate(p->name.c_str(), types.accum, local);
+    p->value = value_type == types.accum ? p->master
+               : quantised               ? Tensor()
+                                         : weights.Allocate(p->name.c_str(), value_type, local);
+    p->copies = quantised ? AllocateCopies(*p, *types.recipe.format, grads != nullptr, weights) : WeightCopies();
     p->grad = grads ? grads->Allocate(p->name.c_str(), types.accum, local) : Tensor();
   }
   for (const auto& b : list.buffers()) {
@@ -63,12 +84,18 @@ void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& we
   }
 }
 
+void QuantizeParameters(const ParameterList& list, const Stream& stream) {
+  for (const auto& p : list.parameters()) {
+    if (p->copies.defined()) QuantizeWeights(stream, p->copies, p->master);
+  }
+}
+
 void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& device) {
   const Stream stream(&device);
   for (const auto& p : list.parameters()) {
-    YM_CHECK(p->value.defined(), p->name, " has no memory yet");
-    if (p->value.data() == nullptr) continue;  // dry
-    const Tensor copy = p->value.data() != p->master.data() ? p->value : Tensor();
+    YM_CHECK(p->master.defined(), p->name, " has no memory yet");
+    if (p->master.data() == nullptr) continue;  // dry
+    const Tensor copy = p->has_rounded_value() ? p->value : Tensor();
     if (p->init == InitKind::kOnes) {
       Fill(stream, 1, p->master);
       if (copy.defined()) Fill(stream, 1, copy);
@@ -81,6 +108,7 @@ void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& devi
                             .copy = copy});
     }
   }
+  QuantizeParameters(list, stream);
   stream.Synchronize();
 }
 

@@ -33,10 +33,18 @@ struct Parameter {
   InitKind init = InitKind::kNormal;
   double init_std = 0;
   bool value_in_accum = false;  // the router: computed with in the accumulator type
-  Tensor value;                 // compute type (accumulator type if value_in_accum)
+  bool in_recipe = false;       // of a linear layer or of experts: multiplied in the run's recipe
+  // Compute type (accumulator type if value_in_accum). Undefined where a recipe multiplies 8-bit copies and the
+  // compute type is not the master's: nothing reads it.
+  Tensor value;
   Tensor master;                // F32 (F64 in fp64 mode); the same memory as value when the types are equal
+  WeightCopies copies;          // of a parameter in a recipe
   Tensor grad;                  // main gradient: F32 (F64 in fp64 mode)
   bool fresh = true;            // no gradient written in this step yet
+
+  // Whether `value` is a rounded copy of the master in memory of its own.
+  bool has_rounded_value() const { return value.defined() && value.data() != master.data(); }
+  RecipeWeight weight() const { return {value, copies}; }
 
   // 0 for the first contribution of a step, 1 afterwards: the beta of whatever writes the gradient, so that
   // no gradient is cleared by a pass of its own. Host state only: the order of writers is the same in every
@@ -86,11 +94,15 @@ struct ComputeTypes {
   GemmRecipe recipe = {};       // matrix products of linear layers and experts
 };
 
-// Gives every parameter and buffer its memory: values and buffers from `weights`, gradients from `grads`
+// Gives every parameter and buffer its memory: values, copies and buffers from `weights`, gradients from `grads`
 // (null: none, evaluation only).
 void AllocateParameters(const ParameterList& list, ComputeTypes types, Arena& weights, Arena* grads);
 
-// Fills masters (and values) by Philox from (seed, parameter name, global element index): independent of the
+// Makes the 8-bit copies of all parameters in a recipe anew, from their masters: after these have been written.
+// Nothing without a recipe, and on the dry device.
+void QuantizeParameters(const ParameterList& list, const Stream& stream);
+
+// Fills masters (values and copies) by Philox from (seed, parameter name, global element index): independent of the
 // layout.
 void InitialiseParameters(const ParameterList& list, uint64_t seed, Device& device);
 

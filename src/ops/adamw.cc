@@ -24,12 +24,20 @@ void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, c
              "AdamWMulti: moments are ", DTypeName(t.m.dtype()));
     if (t.weight.defined()) check.Contiguous("weight", t.weight, t.weight.dtype(), shape);
     const bool copy = t.weight.defined() && t.weight.data() != t.master.data();
+    YM_CHECK(!t.copies.defined() || (!copy && type == DType::kF32), "8-bit copies are of F32 masters alone");
     bytes += static_cast<double>(2 * (t.master.bytes() + t.m.bytes() + t.v.bytes()) + t.grad.bytes() +
                                  (copy ? t.weight.bytes() : 0));
+    if (t.copies.defined()) bytes += static_cast<double>(t.copies.rows.codes.bytes() + t.copies.cols.codes.bytes());
   }
   check.Cost(0, bytes);
   if (stream.dry()) return;
-  if (stream.kind() == DeviceKind::kCpu) return cpu::AdamWMulti(stream, tensors, hyper, state);
+  if (stream.kind() == DeviceKind::kCpu) {
+    cpu::AdamWMulti(stream, tensors, hyper, state);
+    for (const AdamWTensor& t : tensors) {
+      if (t.copies.defined()) QuantizeWeights(stream, t.copies, t.master);
+    }
+    return;
+  }
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) return cuda::AdamWMulti(stream, tensors, hyper, state);
 #endif

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "src/device/device.h"
+#include "src/ops/quantize.h"
 
 namespace yardmaster {
 
@@ -19,6 +20,9 @@ struct AdamWTensor {
   Tensor grad;          // main gradient
   Tensor m, v;          // moments
   double weight_decay = 0;
+  // Of a whole weight, [L, N, K] or [N, K]: 8-bit copies, rewritten too, of the master (on cuda rounded to BF16
+  // first, the bits of QuantizeWeights from a BF16 weight). Then `weight` is undefined.
+  WeightCopies copies = {};
 };
 
 struct AdamWHyper {

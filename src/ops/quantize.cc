@@ -93,6 +93,14 @@ void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   check.NoImplementation();
 }
 
+void QuantizeWeights(const Stream& stream, const WeightCopies& copies, const Tensor& w) {
+  QuantizeWeights(stream, {.format = copies.format,
+                           .w = w.shape().rank() == 3 ? w : w.Reshape({1, w.dim(0), w.dim(1)}),
+                           .rows = copies.rows,
+                           .cols = copies.cols,
+                           .through_bf16 = stream.target() == DeviceKind::kCuda});
+}
+
 void Dequantize(const Stream& stream, const DequantizeArgs& g) {
   const OpArgs check(stream, "Dequantize");
   CheckSource(check, "out", g.out, 2);

@@ -47,6 +47,15 @@ struct Quantized {
   bool defined() const { return codes.defined(); }
 };
 
+// The 8-bit copies of a weight that a run keeps: made when the weight changes, used by every product until then.
+// `cols` is undefined where nothing is trained.
+struct WeightCopies {
+  QuantFormat format;
+  Quantized rows;  // codes [L, N, K]
+  Quantized cols;  // codes [L, K, N]
+  bool defined() const { return rows.defined(); }
+};
+
 // Scales of codes [rows, K]: fp8_block F32 [ceil(K/128), rows rounded up to 4], rows fastest (the padding is
 // not written); mxfp8 U8 [rows, ceil(K/32)].
 Shape ScaleShape(const QuantFormat& format, int64_t rows, int64_t K);
@@ -67,8 +76,12 @@ struct QuantizeWeightsArgs {
   Tensor w;             // [L, N, K] F32 or BF16
   Quantized rows = {};  // codes [L, N, K]
   Quantized cols = {};  // codes [L, K, N]
+  bool through_bf16 = false;  // of values rounded to BF16 first: of F32 masters, the copies of their BF16 weights
 };
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args);
+// Copies of a weight [L, N, K] or [N, K], F32 masters on cuda through BF16: the bytes are those of its weights in the work
+// type.
+void QuantizeWeights(const Stream& stream, const WeightCopies& copies, const Tensor& w);
 
 // code * scale, rounded once to out's type (F32 or BF16; mxfp8's are exact in both, down to the subnormals of
 // BF16). `cols` undoes QuantizeRowsArgs::cols: out [R, C] in the original order, pad rows left out.

@@ -6,9 +6,7 @@
 namespace yardmaster {
 namespace {
 
-int64_t GroupCount(const Tensor& offsets) { return offsets.defined() ? offsets.dim(0) - 1 : 1; }
-
-// A weight as [L, N, K].
+// A matrix as [L, N, K].
 Tensor Grouped(const Tensor& w) { return w.shape().rank() == 3 ? w : w.Reshape({1, w.dim(0), w.dim(1)}); }
 
 Quantized Allocate(Arena& work, const char* what, const QuantFormat& format, const Shape& codes) {
@@ -17,40 +15,69 @@ Quantized Allocate(Arena& work, const char* what, const QuantFormat& format, con
   return {work.Allocate(what, DType::kU8, codes), work.Allocate(what, format.scale_type(), scales)};
 }
 
-// Contracted along its columns.
-Quantized QuantizedRowsOf(const Stream& stream, const QuantFormat& format, const Tensor& x,
-                          const Tensor& offsets, Arena& work) {
-  const Quantized rows = Allocate(work, "recipe/rows", format, {x.dim(0), x.dim(1)});
-  QuantizeRows(stream, {.format = format, .x = x, .offsets = offsets, .rows = rows});
-  return rows;
+Quantized RowsOf(const Stream& stream, const GemmRecipe& recipe, const RecipeOperand& x, const Tensor& offsets,
+                 Arena& work) {
+  return x.rows.defined() ? x.rows : WithCopies(stream, recipe, x.values, offsets, &work, nullptr).rows;
 }
 
-// Contracted along its rows.
-Quantized QuantizedColsOf(const Stream& stream, const QuantFormat& format, const Tensor& x,
-                          const Tensor& offsets, Arena& work) {
-  const Quantized cols =
-      Allocate(work, "recipe/cols", format, {x.dim(1), PaddedRows(x.dim(0), GroupCount(offsets))});
-  QuantizeRows(stream, {.format = format, .x = x, .offsets = offsets, .cols = cols});
-  return cols;
+Quantized ColsOf(const Stream& stream, const GemmRecipe& recipe, const RecipeOperand& x, const Tensor& offsets,
+                 Arena& work) {
+  return x.cols.defined() ? x.cols : WithCopies(stream, recipe, x.values, offsets, nullptr, &work).cols;
+}
+
+// A weight's copy for forward, or the other one for the input gradient.
+Quantized WeightCopy(const Stream& stream, const GemmRecipe& recipe, const RecipeWeight& weight, bool forward,
+                     Arena& work) {
+  if (weight.copies.defined()) {
+    YM_CHECK(weight.copies.format == *recipe.format, "a weight's copies are of another recipe");
+    return forward ? weight.copies.rows : weight.copies.cols;
+  }
+  const Tensor w = Grouped(weight.values);
+  QuantizeWeightsArgs args{.format = *recipe.format, .w = w};
+  Quantized& copy = forward ? args.rows : args.cols;
+  copy = Allocate(work, "recipe/weight", *recipe.format,
+                  forward ? w.shape() : Shape{w.dim(0), w.dim(2), w.dim(1)});
+  QuantizeWeights(stream, args);
+  return copy;
 }
 
 }  // namespace
 
+RecipeOperand CopiesOf(const GemmRecipe& recipe, int64_t R, int64_t C, const Tensor& offsets, Arena* rows,
+                       Arena* cols) {
+  RecipeOperand operand;
+  operand.R = R;
+  const int64_t L = offsets.defined() ? offsets.dim(0) - 1 : 1;
+  if (rows != nullptr) operand.rows = Allocate(*rows, "recipe/rows", *recipe.format, {R, C});
+  if (cols != nullptr) operand.cols = Allocate(*cols, "recipe/cols", *recipe.format, {C, PaddedRows(R, L)});
+  return operand;
+}
+
+RecipeOperand WithCopies(const Stream& stream, const GemmRecipe& recipe, const Tensor& x, const Tensor& offsets,
+                         Arena* rows, Arena* cols) {
+  if (!recipe.format) return x;
+  RecipeOperand operand = CopiesOf(recipe, x.dim(0), x.dim(1), offsets, rows, cols);
+  operand.values = x;
+  QuantizeRows(stream, {.format = *recipe.format,
+                        .x = x,
+                        .offsets = offsets,
+                        .rows = operand.rows,
+                        .cols = operand.cols});
+  return operand;
+}
+
 void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeForwardArgs& g, Arena& work) {
   const double beta = g.addend.defined() ? 1 : 0;
   if (!recipe.format) {
-    if (g.offsets.defined()) return GroupedGemmForward(stream, g.x, g.w, g.offsets, g.y, g.grouped_gemm);
-    return Gemm(stream, {.a = g.x, .b = g.w, .d = g.y, .c = g.addend, .trans_b = true, .beta = beta});
+    const Tensor &x = g.x.values, &w = g.w.values;
+    if (g.offsets.defined()) return GroupedGemmForward(stream, x, w, g.offsets, g.y, g.grouped_gemm);
+    return Gemm(stream, {.a = x, .b = w, .d = g.y, .c = g.addend, .trans_b = true, .beta = beta});
   }
   ArenaScope scope(work);
-  const Tensor w = Grouped(g.w);
-  const Quantized x = QuantizedRowsOf(stream, *recipe.format, g.x, g.offsets, work);
-  const Quantized qw = Allocate(work, "recipe/weight", *recipe.format, w.shape());
-  QuantizeWeights(stream, {.format = *recipe.format, .w = w, .rows = qw});
   ScaledGemm(stream,
              {.format = *recipe.format,
-              .x = x,
-              .w = qw,
+              .x = RowsOf(stream, recipe, g.x, g.offsets, work),
+              .w = WeightCopy(stream, recipe, g.w, /*forward=*/true, work),
               .offsets = g.offsets,
               .y = g.y,
               .c = g.addend,
@@ -63,19 +90,15 @@ void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const R
                          Arena& work) {
   const double beta = g.accumulate ? 1 : 0;
   if (!recipe.format) {
-    if (g.offsets.defined())
-      return GroupedGemmBackwardInput(stream, g.dy, g.w, g.offsets, g.dx, g.grouped_gemm);
-    return Gemm(stream, {.a = g.dy, .b = g.w, .d = g.dx, .beta = beta});
+    const Tensor &dy = g.dy.values, &w = g.w.values;
+    if (g.offsets.defined()) return GroupedGemmBackwardInput(stream, dy, w, g.offsets, g.dx, g.grouped_gemm);
+    return Gemm(stream, {.a = dy, .b = w, .d = g.dx, .beta = beta});
   }
   ArenaScope scope(work);
-  const Tensor w = Grouped(g.w);
-  const Quantized dy = QuantizedRowsOf(stream, *recipe.format, g.dy, g.offsets, work);
-  const Quantized qw = Allocate(work, "recipe/weight", *recipe.format, {w.dim(0), w.dim(2), w.dim(1)});
-  QuantizeWeights(stream, {.format = *recipe.format, .w = w, .cols = qw});
   ScaledGemm(stream,
              {.format = *recipe.format,
-              .x = dy,
-              .w = qw,
+              .x = RowsOf(stream, recipe, g.dy, g.offsets, work),
+              .w = WeightCopy(stream, recipe, g.w, /*forward=*/false, work),
               .offsets = g.offsets,
               .y = g.dx,
               .beta = beta,
@@ -86,17 +109,19 @@ void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const R
 void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const RecipeBackwardWeightArgs& g,
                           Arena& work) {
   if (!recipe.format) {
+    const Tensor &dy = g.dy.values, &x = g.x.values;
     if (g.offsets.defined()) {
-      return GroupedGemmBackwardWeight(stream, g.dy, g.x, g.offsets, g.beta, g.dw, g.grouped_gemm);
+      return GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm);
     }
-    return Gemm(stream, {.a = g.dy, .b = g.x, .d = g.dw, .trans_a = true, .beta = g.beta});
+    return Gemm(stream, {.a = dy, .b = x, .d = g.dw, .trans_a = true, .beta = g.beta});
   }
+  YM_CHECK_EQ(g.dy.R, g.x.R);
   ArenaScope scope(work);
-  const Quantized dy = QuantizedColsOf(stream, *recipe.format, g.dy, g.offsets, work);
-  const Quantized x = QuantizedColsOf(stream, *recipe.format, g.x, g.offsets, work);
+  const Quantized dy = ColsOf(stream, recipe, g.dy, g.offsets, work);
+  const Quantized x = ColsOf(stream, recipe, g.x, g.offsets, work);
   ScaledGemmWeight(stream,
                    {.format = *recipe.format,
-                    .rows = g.x.dim(0),
+                    .rows = g.x.R,
                     .dy = dy,
                     .x = x,
                     .offsets = g.offsets,

@@ -12,10 +12,14 @@
 // gradient's type.
 //
 //   forward          y = x w^T (+ c)            x [R, K], w [N, K] or [L, N, K], y [R, N]
-//   backward input   dx = dy w (+ dx)           adjoint of forward in x, with dy and w quantised anew
+//   backward input   dx = dy w (+ dx)           adjoint of forward in x
 //   backward weight  dw = dy^T x + beta dw      adjoint in w
 // A weight of three axes is one matrix per group of rows, `offsets` int64 [L + 1] in device memory
-// (ops/grouped_gemm.h). Deterministic. `work` holds quantised copies within the call.
+// (ops/grouped_gemm.h). Deterministic.
+//
+// Copies are made once where a matrix is multiplied twice: a weight's are the run's (WeightCopies), those of an
+// activation or a gradient a module makes with WithCopies, both directions from one read. A product makes in
+// `work` what it does not find; the bits are the same.
 #pragma once
 
 #include <optional>
@@ -31,9 +35,34 @@ struct GemmRecipe {
   bool operator==(const GemmRecipe&) const = default;
 };
 
+// An activation or gradient [R, C].
+struct RecipeOperand {
+  RecipeOperand() = default;
+  RecipeOperand(const Tensor& x) : values(x), R(x.defined() ? x.dim(0) : 0) {}  // a tensor is an operand without copies
+  Tensor values;   // undefined: the copies are all there is
+  Quantized rows;  // contracted along columns: of forward and input gradient
+  Quantized cols;  // contracted along rows: of the weight gradient
+  int64_t R = 0;
+};
+
+struct RecipeWeight {
+  RecipeWeight() = default;
+  RecipeWeight(const Tensor& w) : values(w) {}
+  RecipeWeight(const Tensor& w, const WeightCopies& c) : values(w), copies(c) {}
+  Tensor values;  // [N, K] or [L, N, K]; undefined: the copies are all there is
+  WeightCopies copies;
+};
+
+// x and, with a recipe, the copies of it that are wanted: `rows` and `cols` are the arenas that hold them, null for
+// none.
+RecipeOperand WithCopies(const Stream& stream, const GemmRecipe& recipe, const Tensor& x, const Tensor& offsets,
+                         Arena* rows, Arena* cols);
+// Memory for them, for an op that makes copies on its way (ops/quantize_fused.h).
+RecipeOperand CopiesOf(const GemmRecipe& recipe, int64_t R, int64_t C, const Tensor& offsets, Arena* rows, Arena* cols);
+
 struct RecipeForwardArgs {
-  Tensor x;  // any ld without offsets
-  Tensor w;
+  RecipeOperand x;  // any ld without offsets
+  RecipeWeight w;
   Tensor offsets = {};  // with a w of three axes
   Tensor y;
   Tensor addend = {};  // [R, N], may be y itself; without offsets only
@@ -44,8 +73,8 @@ void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeF
                    Arena& work);
 
 struct RecipeBackwardInputArgs {
-  Tensor dy;
-  Tensor w;
+  RecipeOperand dy;
+  RecipeWeight w;
   Tensor offsets = {};
   Tensor dx;
   bool accumulate = false;  // without offsets only
@@ -55,8 +84,8 @@ void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const R
                          Arena& work);
 
 struct RecipeBackwardWeightArgs {
-  Tensor dy;
-  Tensor x;
+  RecipeOperand dy;
+  RecipeOperand x;
   Tensor offsets = {};
   Tensor dw;
   double beta = 0;

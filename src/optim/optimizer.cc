@@ -65,11 +65,18 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
     s.v = arena.Allocate("adamw.v", moments, {s.kept_end - s.kept_begin});
     Fill(stream, 0, s.m);
     Fill(stream, 0, s.v);
-    for (const ZeroPiece& piece : ZeroPieces(p.value.shape(), s.kept_begin, s.kept_end)) {
+    const bool whole = s.kept_begin == 0 && s.kept_end == s.bounds.back();
+    s.quantised_with_update = p.copies.defined() && whole;
+    if (s.quantised_with_update) {
+      multi_.push_back({.master = p.master, .grad = p.grad, .m = s.m.Reshape(p.master.shape()),
+                        .v = s.v.Reshape(p.master.shape()), .weight_decay = s.weight_decay, .copies = p.copies});
+      continue;
+    }
+    for (const ZeroPiece& piece : ZeroPieces(p.master.shape(), s.kept_begin, s.kept_end)) {
       const auto view = [&](const Tensor& t, int64_t base) { return PieceView(t, piece.begin - base, piece.end - base, piece.local); };
       AdamWTensor t;
       t.master = view(p.master, 0);
-      if (p.value.dtype() != p.master.dtype()) t.weight = view(p.value, 0);
+      if (p.value.defined() && p.value.dtype() != p.master.dtype()) t.weight = view(p.value, 0);
       t.grad = view(p.grad, 0);
       t.m = view(s.m, s.kept_begin);
       t.v = view(s.v, s.kept_begin);
@@ -133,7 +140,28 @@ void Optimizer::Update(Context& ctx, const Tensor& step_state) {
 
 void Optimizer::GatherWeights(Context& ctx) {
   if (!zero_) return;
-  for (const Shard& s : shards_) s.group->AllGather(ctx.stream, s.parameter->value, s.bounds);
+  for (const Shard& s : shards_) {
+    const Parameter& p = *s.parameter;
+    if (!p.copies.defined()) {
+      s.group->AllGather(ctx.stream, p.value, s.bounds);
+    } else if (!s.quantised_with_update) {
+      GatherCopies(ctx, s);
+    }
+  }
+}
+
+// Weights travel in the compute type, which is not kept: every rank makes its copies of all rows from them.
+void Optimizer::GatherCopies(Context& ctx, const Shard& s) {
+  const Parameter& p = *s.parameter;
+  ArenaScope scope(ctx.work);
+  Tensor all = p.value;
+  if (!all.defined()) {
+    all = ctx.work.Allocate("gathered weight", types_.compute, p.master.shape());
+    const auto own = [&](const Tensor& t) { return t.Reshape({t.elements()}).Slice(s.begin, s.end); };
+    Copy(ctx.stream, own(p.master), own(all));
+  }
+  s.group->AllGather(ctx.stream, all, s.bounds);
+  QuantizeWeights(ctx.stream, p.copies, all);
 }
 
 std::vector<StateTensor> Optimizer::State(bool own_rows_only) const {
@@ -141,11 +169,11 @@ std::vector<StateTensor> Optimizer::State(bool own_rows_only) const {
   for (const Shard& s : shards_) {
     const Parameter& p = *s.parameter;
     const auto add = [&](const std::string& name, const Tensor& t, int64_t base, int64_t begin, int64_t end) {
-      for (const ZeroPiece& piece : ZeroPieces(p.value.shape(), begin, end)) {
+      for (const ZeroPiece& piece : ZeroPieces(p.master.shape(), begin, end)) {
         out.push_back({name, PieceView(t, piece.begin - base, piece.end - base, piece.local), {p.spec.global_shape, GlobalBox(p, piece.local)}});
       }
     };
-    const int64_t all = p.value.elements();
+    const int64_t all = p.master.elements();
     add(p.name, p.master, 0, own_rows_only ? s.begin : 0, own_rows_only ? s.end : all);
     const int64_t begin = own_rows_only ? s.begin : s.kept_begin, end = own_rows_only ? s.end : s.kept_end;
     add("adamw.m/" + p.name, s.m, s.kept_begin, begin, end);

@@ -4,7 +4,7 @@
 //   ReduceGradients  reduce-scatter: dense over dp, experts over edp (sums, in rank order)
 //   Norm             double partial sums over fixed chunks of the global tensors, added in global order
 //   Update           AdamW on the rows that this rank owns (zero: 0 gathers the gradients first and updates all rows)
-//   GatherWeights    every rank gets all rows back
+//   GatherWeights    every rank gets all rows back, and makes 8-bit copies of weights in a recipe where Update did not
 // With `parallel.zero: 1` each rank keeps optimizer state only for the rows that it owns; the bits do not change.
 // Update reads the verdict in device memory and skips itself; nothing here waits for the host.
 #pragma once
@@ -59,8 +59,10 @@ class Optimizer {
     double weight_decay;
     Tensor m, v;                      // [kept elements]
     bool reduced = false;             // by ReduceEarly, in this step
+    bool quantised_with_update = false;  // this rank updates all rows: its 8-bit copies are made in the same pass
   };
   void Reduce(const Stream& stream, Shard& shard);
+  void GatherCopies(Context& ctx, const Shard& shard);
   int64_t ChunkOf(const Shard& shard, const Box& local) const;
   std::vector<StateTensor> State(bool own_rows_only) const;
 

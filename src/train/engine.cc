@@ -375,8 +375,9 @@ std::vector<StateTensor> Engine::LoadedState() const {
 
 void Engine::AfterLoad() {
   for (const auto& p : model_->registry().parameters()) {
-    if (p->value.data() != p->master.data()) Copy(stream_, p->master, p->value);
+    if (p->has_rounded_value()) Copy(stream_, p->master, p->value);
   }
+  QuantizeParameters(model_->registry().list(), stream_);
 }
 
 std::vector<ArenaSize> Engine::HighWater() const {

@@ -102,7 +102,8 @@ void StepFaults::AfterBackward(int64_t step, Engine& engine) const {
 
 void StepFaults::AfterStep(int64_t step, Engine& engine) const {
   if (!At(step, "flip")) return;
-  Change(engine.device(), Find(engine, fault_.tensor).value, [](auto& value) {
+  const Parameter& p = Find(engine, fault_.tensor);
+  Change(engine.device(), p.value.defined() ? p.value : p.master, [](auto& value) {
     // The lowest bit of the mantissa: nothing but a comparison finds it.
     reinterpret_cast<unsigned char*>(&value)[0] ^= 1;
   });

@@ -135,7 +135,8 @@ class AdamWRun {
                     .m = memory_.Allocate("m", types.accum, p->master.shape()),
                     .v = memory_.Allocate("v", types.accum, p->master.shape()),
                     .weight_decay = 0.1};
-      if (p->value.data() != p->master.data()) t.weight = p->value;
+      if (p->has_rounded_value()) t.weight = p->value;
+      t.copies = p->copies;
       if (t.m.data() != nullptr) {
         const HostTensor zeros(types.accum, t.m.shape());
         device_.CopyFromHost(t.m.data(), zeros.view().data(), static_cast<size_t>(t.m.bytes()));

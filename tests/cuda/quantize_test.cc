@@ -1,14 +1,18 @@
 #include "src/ops/quantize.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstring>
 #include <iomanip>
 #include <iostream>
 
+#include "src/ops/adamw.h"
 #include "src/ops/quantize_fused.h"
 #include "src/ops/quantize_nvfp4.h"
 #include "src/ops/recipe_gemm.h"
+#include "src/ops/random_normal.h"
 #include "src/ops/rmsnorm.h"
+#include "src/ops/step_control.h"
 #include "src/ops/swiglu.h"
 #include "src/tensor/safetensors.h"
 #include "tests/cuda/gpu.h"
@@ -195,6 +199,15 @@ TEST_CASE("quantize on the GPU: weights, both copies, byte for byte") {
         QuantizeWeights(gpu.stream(), {.format = format, .w = w.gpu, .rows = rows.gpu(), .cols = cols.gpu()});
         CheckSame(gpu, rows);
         CheckSame(gpu, cols);
+        if (type == DType::kF32) {  // of masters: the copies of their BF16 weights
+          HostTensor weights(DType::kBF16, {L, N, K});
+          SetValues(weights.view(), ValuesOf(w.cpu()));
+          const Copy r = MakeCopy(gpu, format, {L, N, K}), c = MakeCopy(gpu, format, {L, K, N});
+          QuantizeWeights(cpu, {.format = format, .w = weights.view(), .rows = r.cpu(), .cols = c.cpu()});
+          QuantizeWeights(gpu.stream(), {.format = format, .rows = r.gpu(), .cols = c.gpu()}, w.gpu);
+          CheckSame(gpu, r);
+          CheckSame(gpu, c);
+        }
         for (const DType out : {DType::kBF16, DType::kF32}) {
           const Pair a = MakePair(gpu, out, {L, N, K}), b = MakePair(gpu, out, {L, N, K});
           DequantizeWeights(cpu, {.format = format, .w = {}, .rows = rows.cpu()}, a.cpu());
@@ -275,6 +288,57 @@ TEST_CASE("quantize on the GPU: fused with SwiGLU and RMSNorm, the bytes of the 
   }
 }
 
+struct Update {
+  Tensor master, grad, m, v, weight, state;
+};
+Update MakeUpdate(Gpu& gpu, DType moments, const Shape& shape) {
+  const int64_t n = shape.elements();
+  StepState s;
+  s.step = 4, s.clip_factor = 0.7, s.learning_rate = 0.01;
+  Update u{.master = gpu.Make(DType::kF32, shape, RandomValues("p", n)),
+           .grad = gpu.Make(DType::kF32, shape, RandomValues("g", n)),
+           .m = gpu.Make(moments, shape, RandomValues("m", n)),
+           .v = gpu.Make(moments, shape, RandomValues("v", n, 0, 1)),
+           .weight = gpu.Make(DType::kBF16, shape, {0}),
+           .state = gpu.Make(DType::kU8, {static_cast<int64_t>(sizeof(s))}, {0})};
+  gpu.device().CopyFromHost(u.state.data(), &s, sizeof(s));
+  return u;
+}
+
+TEST_CASE("adamw on the GPU: 8-bit copies in the same pass, the bits of update and quantisation apart") {
+  YM_NEEDS_GPU();
+  for (const DType moments : {DType::kBF16, DType::kF32}) {
+    for (const QuantFormat& format : {kMx, kPow2, kExact}) {
+      for (const auto& [L, N, K] : {std::array<int64_t, 3>{1, 128, 128}, {3, 256, 384}, {2, 144, 336}}) {
+        Gpu gpu(size_t{1} << 27, size_t{1} << 20);
+        const Update apart = MakeUpdate(gpu, moments, {L, N, K}), fused = MakeUpdate(gpu, moments, {L, N, K});
+        const Copy a_rows = MakeCopy(gpu, format, {L, N, K}), a_cols = MakeCopy(gpu, format, {L, K, N});
+        const Copy f_rows = MakeCopy(gpu, format, {L, N, K}), f_cols = MakeCopy(gpu, format, {L, K, N});
+        AdamWTensor tensor{.master = apart.master, .weight = apart.weight, .grad = apart.grad, .m = apart.m, .v = apart.v, .weight_decay = 0.1};
+        AdamWMulti(gpu.stream(), {tensor}, {}, apart.state);
+        QuantizeWeights(gpu.stream(), {.format = format, .rows = a_rows.gpu(), .cols = a_cols.gpu()}, apart.weight);
+        AdamWTensor one_pass{.master = fused.master, .grad = fused.grad, .m = fused.m, .v = fused.v, .weight_decay = 0.1,
+                             .copies = {format, f_rows.gpu(), f_cols.gpu()}};
+        const auto check = [&] {
+          CHECK(gpu.Bytes(apart.master) == gpu.Bytes(fused.master));
+          CHECK(gpu.Bytes(apart.m) == gpu.Bytes(fused.m));
+          CHECK(gpu.Bytes(apart.v) == gpu.Bytes(fused.v));
+          CHECK(gpu.Bytes(a_rows.codes.gpu) == gpu.Bytes(f_rows.codes.gpu));
+          CHECK(gpu.Bytes(a_cols.codes.gpu) == gpu.Bytes(f_cols.codes.gpu));
+          CHECK(gpu.Bytes(a_rows.scales.gpu) == gpu.Bytes(f_rows.scales.gpu));
+          CHECK(gpu.Bytes(a_cols.scales.gpu) == gpu.Bytes(f_cols.scales.gpu));
+        };
+        AdamWMulti(gpu.stream(), {one_pass}, {}, fused.state);
+        check();
+        const int32_t bad = 1;  // the verdict: nothing changes
+        gpu.device().CopyFromHost(static_cast<char*>(fused.state.data()) + offsetof(StepState, verdict), &bad, sizeof(bad));
+        AdamWMulti(gpu.stream(), {one_pass}, {}, fused.state);
+        check();
+      }
+    }
+  }
+}
+
 // All three products of a layer with a recipe, from the same BF16 values, against the cpu device in F32. The
 // tensor cores of sm_90 keep about 14 bits of a sum of 128 products.
 void CheckRecipe(const QuantFormat& format, bool grouped) {
@@ -340,6 +404,36 @@ double MedianMs(Gpu& gpu, const std::function<void()>& f) {
   }
   std::nth_element(times.begin(), times.begin() + 7, times.end());
   return static_cast<double>(times[7]);
+}
+
+TEST_CASE("probe: the update of weights, with and without their 8-bit copies", "[.][probe]") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{5} << 30, size_t{1} << 20);
+  const int64_t L = 8, N = 4096, K = 7168;
+  const auto n = static_cast<double>(L * N * K);
+  const auto zeros = [&](DType type) { return gpu.Make(type, {L, N, K}, {0}); };
+  Update u{.master = zeros(DType::kF32), .grad = zeros(DType::kF32), .m = zeros(DType::kBF16), .v = zeros(DType::kBF16),
+           .weight = zeros(DType::kBF16), .state = gpu.Make(DType::kU8, {static_cast<int64_t>(sizeof(StepState))}, {0})};
+  const StepState s;
+  gpu.device().CopyFromHost(u.state.data(), &s, sizeof(s));
+  RandomNormal(gpu.stream(), {.seed = 1, .spec = ShardSpec::Replicated({L, N, K}), .y = u.grad, .copy = {}});
+  const auto report = [&](const std::string& what, double bytes, const std::function<void()>& f) {
+    const double ms = MedianMs(gpu, f);
+    std::cout << std::setw(52) << what << ": " << std::fixed << std::setprecision(3) << ms << " ms  " << 1e-9 * bytes / ms << " TB/s\n";
+  };
+  const AdamWTensor plain{.master = u.master, .weight = u.weight, .grad = u.grad, .m = u.m, .v = u.v};
+  report("AdamW with a BF16 weight", 22 * n, [&] { AdamWMulti(gpu.stream(), {plain}, {}, u.state); });
+  for (const QuantFormat& format : {kPow2, kExact, kMx}) {
+    const auto make = [&](int64_t rows, int64_t columns) {
+      return Quantized{gpu.Make(DType::kU8, {L, rows, columns}, {0}), gpu.Make(format.scale_type(), WeightScaleShape(format, L, rows, columns), {0})};
+    };
+    const WeightCopies copies{format, make(N, K), make(K, N)};
+    const std::string name = std::string(QuantName(format)) + (format == kExact ? " exact" : "");
+    report(name + ", copies of the BF16 weight", 4 * n, [&] { QuantizeWeights(gpu.stream(), copies, u.weight); });
+    report(name + ", copies of the FP32 master", 6 * n, [&] { QuantizeWeights(gpu.stream(), copies, u.master); });
+    const AdamWTensor fused{.master = u.master, .grad = u.grad, .m = u.m, .v = u.v, .copies = copies};
+    report(name + ", AdamW and copies in one pass", 22 * n, [&] { AdamWMulti(gpu.stream(), {fused}, {}, u.state); });
+  }
 }
 
 TEST_CASE("probe: quantisation beside a copy", "[.][probe]") {

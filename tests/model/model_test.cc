@@ -9,7 +9,7 @@ using namespace testing;
 
 TEST_CASE("a dry micro-batch needs exactly the memory of a real one") {
   const auto device = OneThread();
-  for (const ComputeTypes types : {kFloat, kDouble}) {
+  for (const ComputeTypes types : {kFloat, kDouble, kFp8Block, kMxfp8}) {
     StandaloneModel model(TinyConfig(), {.types = types, .B = 2, .S = 5, .logits = true, .poison = true},
                           *device);
     const Batch batch = RandomBatch(10, 17, 3);
@@ -46,6 +46,35 @@ TEST_CASE("the same micro-batch twice gives the same bits") {
     }
     loss = model.loss();
     gradients = AllGradients(model);
+  }
+}
+
+TEST_CASE("in a recipe: the bits of copies made once are those of copies made anew in every product") {
+  const auto device = MakeCpuDevice({.threads = 2});
+  for (const ModelConfig& config : {TinyConfig(), TinyGqaConfig("qwen3_moe")}) {
+    for (const ComputeTypes types : {kFp8Block, kMxfp8}) {
+      StandaloneModel model(config, {.types = types, .B = 3, .S = 7, .poison = true}, *device);
+      Randomise(model, 1);
+      const Batch batch = RandomBatch(21, 17, 3);
+      model.SetBatch(batch.tokens, batch.targets);
+      const auto run = [&] {
+        model.BeginStep();
+        model.Forward();
+        model.Backward();
+        return std::pair{model.loss(), AllGradients(model)};
+      };
+      const auto once = run();
+      int quantised = 0;
+      for (const auto& p : model.registry().parameters()) {
+        quantised += p->copies.defined();
+        p->copies = {};  // from here on every product quantises the weight itself
+      }
+      CHECK(quantised > 8);
+      const auto anew = run();
+      CHECK(once.first == anew.first);
+      CHECK(SameBits(once.second, anew.second));
+      CHECK(std::isfinite(once.first));
+    }
   }
 }
 

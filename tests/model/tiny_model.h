@@ -62,6 +62,9 @@ inline ModelConfig TinyGqaConfig(const char* family) {
 constexpr ComputeTypes kDouble{DType::kF64, DType::kF64};
 constexpr ComputeTypes kFloat{DType::kF32, DType::kF32};
 
+constexpr ComputeTypes kFp8Block{DType::kF32, DType::kF32, {QuantFormat{QuantKind::kFp8Block, true}}};
+constexpr ComputeTypes kMxfp8{DType::kF32, DType::kF32, {QuantFormat{QuantKind::kMxfp8}}};
+
 inline std::unique_ptr<Device> OneThread() { return MakeCpuDevice({.threads = 1}); }
 
 // On the cpu device: every parameter random, norms around 1; the routers' biases random too.

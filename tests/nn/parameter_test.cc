@@ -79,6 +79,40 @@ TEST_CASE("in lower precision the value is a rounded copy of the master") {
   CHECK(router->value.data() == router->master.data());
 }
 
+TEST_CASE("in a recipe: 8-bit copies of the master in both directions, and no BF16 weight beside them") {
+  const QuantFormat format{QuantKind::kFp8Block, true};
+  ParameterList list;
+  Parameter* p = list.AddExpert("e", {4, 256, 384}, 1, 2, 1);
+  list.Add("norm", {8}, DecayClass::kNorm, InitKind::kOnes, 0);
+  p->in_recipe = true;
+  {
+    const auto dry = MakeDryDevice(DeviceKind::kCuda);
+    Arena weights("weights", dry.get()), grads("grads", dry.get());
+    AllocateParameters(list, {DType::kBF16, DType::kF32, {format}}, weights, &grads);
+    CHECK(!p->value.defined());
+    CHECK(!p->has_rounded_value());
+    CHECK(list.parameters()[1]->value.dtype() == DType::kBF16);
+    CHECK(!list.parameters()[1]->copies.defined());
+    const size_t elements = 2 * 256 * 384, scales = 2 * 2 * 3 * 4;
+    CHECK(weights.top() >= elements * (4 + 2) + 2 * scales);
+    CHECK(weights.top() < elements * (4 + 2) + 2 * scales + 8 * 256);  // and alignment
+    Arena evaluation("evaluation", dry.get());
+    AllocateParameters(list, {DType::kBF16, DType::kF32, {format}}, evaluation, nullptr);
+    CHECK(weights.top() - evaluation.top() >= elements);  // without gradients: of forward alone
+    CHECK(!p->copies.cols.defined());
+  }
+  const auto device = MakeCpuDevice({.threads = 1});
+  Memory memory(*device);
+  memory.Give(list, {DType::kF32, DType::kF32, {format}});
+  CHECK(p->value.data() == p->master.data());
+  InitialiseParameters(list, 1, *device);
+  const HostTensor codes(DType::kU8, {2, 384, 256}), scales(DType::kF32, {2, 3, 2});
+  QuantizeWeights(Stream(device.get()), {.format = format, .w = p->master, .cols = {codes.view(), scales.view()}});
+  for (int64_t i = 0; i < codes.elements(); ++i)
+    REQUIRE(codes.as<uint8_t>()[i] == p->copies.cols.codes.as<uint8_t>()[i]);
+  CHECK(scales.as<float>()[5] == p->copies.cols.scales.as<float>()[5]);
+}
+
 TEST_CASE("the first gradient of a step overwrites, the others add") {
   Parameter p;
   CHECK(p.TakeGradBeta() == 0);

@@ -79,6 +79,40 @@ TEST_CASE("recipe gemm: operands that the format holds give the plain products")
   }
 }
 
+TEST_CASE("recipe gemm: copies made before, in one read, are the bits of those made on the way") {
+  const int64_t R = 66, N = 96, K = 160, L = 3;
+  for (const bool grouped : {false, true}) {
+    for (const GemmRecipe& recipe : {kMx, kBlock, kBlockExact}) {
+      CpuFixture cpu;
+      const int64_t used = grouped ? 61 : R;
+      const Tensor x = cpu.Make(DType::kF32, {R, K}, RandomValues("x", R * K)), dy = cpu.Make(DType::kF32, {R, N}, RandomValues("dy", R * N));
+      const Tensor w = grouped ? cpu.Make(DType::kF32, {L, N, K}, RandomValues("w", L * N * K)) : cpu.Make(DType::kF32, {N, K}, RandomValues("w", N * K));
+      const Tensor off = grouped ? cpu.Make(DType::kI64, {4}, {0, 21, 21, 61}) : Tensor();
+      const auto products = [&](const RecipeOperand& a, const RecipeOperand& b, const RecipeWeight& weight) {
+        const Tensor y = cpu.Make(DType::kF32, {R, N}), dx = cpu.Make(DType::kF32, {R, K}), dw = cpu.Make(DType::kF32, w.shape());
+        RecipeForward(cpu.stream(), recipe, {.x = a, .w = weight, .offsets = off, .y = y}, cpu.work());
+        RecipeBackwardInput(cpu.stream(), recipe, {.dy = b, .w = weight, .offsets = off, .dx = dx}, cpu.work());
+        RecipeBackwardWeight(cpu.stream(), recipe, {.dy = b, .x = a, .offsets = off, .dw = dw}, cpu.work());
+        return BytesOf(y.Slice(0, used)) + BytesOf(dx.Slice(0, used)) + BytesOf(dw);
+      };
+      const std::string anew = products(x, dy, w);
+      const size_t mark = cpu.work().Mark();
+      RecipeOperand a = WithCopies(cpu.stream(), recipe, x, off, &cpu.work(), &cpu.work());
+      RecipeOperand b = WithCopies(cpu.stream(), recipe, dy, off, &cpu.work(), &cpu.work());
+      a.values = b.values = Tensor();  // nothing may be read but the copies
+      const auto copy = [&](int64_t rows, int64_t columns) {
+        const Shape shape{grouped ? L : 1, rows, columns};
+        return Quantized{cpu.work().Allocate("codes", DType::kU8, shape),
+                         cpu.work().Allocate("scales", recipe.format->scale_type(), WeightScaleShape(*recipe.format, shape[0], rows, columns))};
+      };
+      const WeightCopies copies{*recipe.format, copy(N, K), copy(K, N)};
+      QuantizeWeights(cpu.stream(), copies, w);
+      CHECK(products(a, b, {Tensor(), copies}) == anew);
+      cpu.work().Release(mark);
+    }
+  }
+}
+
 TEST_CASE("recipe gemm: addend and accumulation are not quantised") {
   CpuFixture cpu;
   for (const GemmRecipe& recipe : {kMx, kBlock}) {

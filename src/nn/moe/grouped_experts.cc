@@ -1,5 +1,6 @@
 #include "src/nn/moe/grouped_experts.h"
 
+#include "src/nn/swiglu_operand.h"
 #include "src/ops/pad_rows.h"
 #include "src/ops/recipe_gemm.h"
 #include "src/ops/swiglu.h"
@@ -16,7 +17,9 @@ GroupedExperts::GroupedExperts(ParameterList& list, const std::string& prefix, i
                                int64_t F, int64_t begin, int64_t count, double init_std)
     : F_(F),
       w1_(list.AddExpert(prefix + ".gate_up_proj", {E, 2 * F, D}, begin, count, init_std)),
-      w2_(list.AddExpert(prefix + ".down_proj", {E, D, F}, begin, count, init_std)) {}
+      w2_(list.AddExpert(prefix + ".down_proj", {E, D, F}, begin, count, init_std)) {
+  w1_->in_recipe = w2_->in_recipe = true;
+}
 
 void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w,
                           const Tensor& offsets, int64_t padded_rows, ExpertsSaved& saved) const {
@@ -40,15 +43,16 @@ void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const T
 void GroupedExperts::Forward(Context& ctx, MicroBatch& /*mb*/, const Tensor& y, ExpertsSaved& saved) const {
   ArenaScope scope(ctx.work);
   const int64_t rows = saved.x.dim(0);
-  const Tensor act = ctx.work.Allocate("experts/act", ctx.types.compute, {rows, F_});
   const Tensor out = saved.padded_rows == 0
                          ? y
                          : ctx.work.Allocate("experts/padded y", ctx.types.compute, {rows, y.cols()});
   GateUp(ctx, saved);
-  SwigluForward(ctx.stream,
-                {.gate_up = saved.gate_up, .w = saved.w, .num_rows = NumRows(saved.offsets), .act = act});
   RecipeForward(ctx.stream, ctx.types.recipe,
-                {.x = act, .w = w2_->value, .offsets = saved.offsets, .y = out, .grouped_gemm = ctx.how.grouped_gemm},
+                {.x = SwigluOperand(ctx, {.gate_up = saved.gate_up, .w = saved.w, .offsets = saved.offsets}),
+                 .w = w2_->weight(),
+                 .offsets = saved.offsets,
+                 .y = out,
+                 .grouped_gemm = ctx.how.grouped_gemm},
                 ctx.work);
   if (saved.padded_rows > 0)
     UnpadRows(ctx.stream, {.ragged = y, .offsets = saved.ragged_offsets, .padded = out});
@@ -61,7 +65,7 @@ void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
   }
   RecipeForward(ctx.stream, ctx.types.recipe,
                 {.x = saved.x,
-                 .w = w1_->value,
+                 .w = w1_->weight(),
                  .offsets = saved.offsets,
                  .y = saved.gate_up,
                  .grouped_gemm = ctx.how.grouped_gemm},
@@ -72,31 +76,38 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
                                    const Tensor& dx, ExpertsSaved& saved) const {
   const int64_t rows = saved.x.dim(0), D = dy.cols();
   const bool padded = saved.padded_rows > 0;
-  saved.dy = padded ? mb.saved->Allocate("experts/padded dy", dy.dtype(), {rows, D}) : dy;
-  saved.act = mb.saved->Allocate("experts/act", ctx.types.compute, {rows, F_});
-  saved.dgate_up = mb.saved->Allocate("experts/dgate_up", ctx.types.compute, {rows, 2 * F_});
   ArenaScope scope(ctx.work);
+  Arena& values = ctx.ValuesUntilWeights(*mb.saved);
+  const Tensor dy_in = padded ? values.Allocate("experts/padded dy", dy.dtype(), {rows, D}) : dy;
+  const Tensor act = values.Allocate("experts/act", ctx.types.compute, {rows, F_});
+  const Tensor dgate_up = values.Allocate("experts/dgate_up", ctx.types.compute, {rows, 2 * F_});
   const Tensor dact = ctx.work.Allocate("experts/dact", ctx.types.compute, {rows, F_});
   const Tensor dx_out = padded ? ctx.work.Allocate("experts/padded dx", dx.dtype(), {rows, D}) : dx;
   const Tensor dw_out = padded ? ctx.work.Allocate("experts/padded dw", dw.dtype(), {rows}) : dw;
-  if (padded) PadRows(ctx.stream, {.ragged = dy, .offsets = saved.ragged_offsets, .padded = saved.dy});
-  RecipeBackwardInput(ctx.stream, ctx.types.recipe,
-                      {.dy = saved.dy,
-                       .w = w2_->value,
-                       .offsets = saved.offsets,
-                       .dx = dact,
-                       .grouped_gemm = ctx.how.grouped_gemm},
-                      ctx.work);
+  if (padded) PadRows(ctx.stream, {.ragged = dy, .offsets = saved.ragged_offsets, .padded = dy_in});
+  {
+    ArenaScope copies(ctx.work);
+    saved.dy = ctx.ForBoth(dy_in, *mb.saved, saved.offsets);
+    RecipeBackwardInput(ctx.stream, ctx.types.recipe,
+                        {.dy = saved.dy,
+                         .w = w2_->weight(),
+                         .offsets = saved.offsets,
+                         .dx = dact,
+                         .grouped_gemm = ctx.how.grouped_gemm},
+                        ctx.work);
+  }
   SwigluBackward(ctx.stream, {.dact = dact,
                               .gate_up = saved.gate_up,
                               .w = saved.w,
                               .num_rows = NumRows(saved.offsets),
-                              .dgate_up = saved.dgate_up,
+                              .dgate_up = dgate_up,
                               .dw = dw_out,
-                              .act = saved.act});
+                              .act = act});
+  saved.act = WithCopies(ctx.stream, ctx.types.recipe, act, saved.offsets, nullptr, mb.saved);
+  saved.dgate_up = ctx.ForBoth(dgate_up, *mb.saved, saved.offsets);
   RecipeBackwardInput(ctx.stream, ctx.types.recipe,
                       {.dy = saved.dgate_up,
-                       .w = w1_->value,
+                       .w = w1_->weight(),
                        .offsets = saved.offsets,
                        .dx = dx_out,
                        .grouped_gemm = ctx.how.grouped_gemm},
@@ -107,7 +118,7 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
 }
 
 void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved) const {
-  const auto weight = [&](const Tensor& dy, const Tensor& x, Parameter* w) {
+  const auto weight = [&](const RecipeOperand& dy, const RecipeOperand& x, Parameter* w) {
     RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
                          {.dy = dy,
                           .x = x,

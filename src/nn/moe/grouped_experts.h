@@ -20,10 +20,10 @@ struct ExpertsSaved {
   Tensor w;        // [R], accumulator type
   Tensor offsets;  // int64 [L + 1]
   Tensor gate_up;  // [R, 2F]
-  // Left by BackwardInput for BackwardWeight.
-  Tensor dy;        // [R, D]
-  Tensor act;       // [R, F], weighted
-  Tensor dgate_up;  // [R, 2F]
+  // Left by BackwardInput for BackwardWeight; with a recipe their copies alone.
+  RecipeOperand dy;        // [R, D]
+  RecipeOperand act;       // [R, F], weighted
+  RecipeOperand dgate_up;  // [R, 2F]
 
   int64_t padded_rows = 0;                    // M; 0: not padded
   Tensor ragged_x, ragged_w, ragged_offsets;  // the caller's, with padding

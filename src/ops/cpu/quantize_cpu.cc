@@ -191,6 +191,13 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
 }
 
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
+  if (g.through_bf16 && g.w.dtype() == DType::kF32) {
+    const HostTensor rounded(DType::kBF16, g.w.shape());
+    for (int64_t i = 0; i < rounded.elements(); ++i) rounded.as<BFloat16>()[i] = BFloat16(g.w.as<float>()[i]);
+    QuantizeWeightsArgs of_rounded = g;
+    of_rounded.w = rounded.view();
+    return cpu::QuantizeWeights(stream, of_rounded);
+  }
   DispatchSource(g.w.dtype(), [&]<class T>() {
     g.format.kind == QuantKind::kFp8Block ? QuantizeBlocks<T>(stream, g)
                                           : QuantizeRunsOfWeights<T>(stream, g);

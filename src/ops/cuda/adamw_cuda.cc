@@ -1,10 +1,31 @@
 #include "src/ops/cuda/adamw_cuda.h"
 
 #include "kernels/adamw/adamw.h"
+#include "kernels/adamw/adamw_quantize.h"
 #include "src/ops/cuda/cuda_stream.h"
 #include "src/ops/cuda/kernel_types.h"
+#include "src/ops/cuda/quantize_cuda.h"
 
 namespace yardmaster::cuda {
+namespace {
+
+void UpdateAndQuantize(const Stream& stream, const AdamWTensor& t, const AdamWHyper& hyper, const Tensor& state) {
+  const bool experts = t.master.shape().rank() == 3;
+  const AdamWWeight w = {.master = t.master.as<float>(),
+                         .grad = t.grad.as<float>(),
+                         .m = t.m.data(),
+                         .v = t.v.data(),
+                         .L = experts ? t.master.dim(0) : 1,
+                         .N = t.master.dim(experts ? 1 : 0),
+                         .K = t.master.cols(),
+                         .weight_decay = t.weight_decay};
+  YM_CUDA_CHECK(stream, "AdamWMulti",
+                AdamWQuantize(KernelTypeOf(t.m.dtype()), RuleOf(t.copies.format), w, hyper.beta1, hyper.beta2,
+                              hyper.eps, static_cast<const KernelStepState*>(state.data()),
+                              CopiesOf(t.copies.rows, t.copies.cols), CudaStream(stream)));
+}
+
+}  // namespace
 
 void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, const AdamWHyper& hyper,
                 const Tensor& state) {
@@ -27,6 +48,10 @@ void AdamWMulti(const Stream& stream, const std::vector<AdamWTensor>& tensors, c
              DTypeName(t.grad.dtype()), ", moments ", DTypeName(t.m.dtype()));
     YM_CHECK(!copy || t.weight.dtype() == DType::kBF16, "AdamWMulti on cuda: weights in ",
              DTypeName(t.weight.dtype()));
+    if (t.copies.defined()) {
+      UpdateAndQuantize(stream, t, hyper, state);
+      continue;
+    }
     if (list.count == kAdamWTensors || t.master.dtype() != type || t.m.dtype() != moments) launch();
     type = t.master.dtype(), moments = t.m.dtype();
     list.tensors[list.count++] = {.master = t.master.data(),

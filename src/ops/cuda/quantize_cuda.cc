@@ -48,8 +48,9 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
 
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   YM_CUDA_CHECK(stream, "QuantizeWeights",
-                QuantizeExpertWeights(KernelTypeOf(g.w.dtype()), RuleOf(g.format), g.w.data(), g.w.dim(0),
-                                      g.w.dim(1), g.w.dim(2), CopiesOf(g.rows, g.cols), CudaStream(stream)));
+                QuantizeExpertWeights(KernelTypeOf(g.w.dtype()), g.through_bf16, RuleOf(g.format), g.w.data(),
+                                      g.w.dim(0), g.w.dim(1), g.w.dim(2), CopiesOf(g.rows, g.cols),
+                                      CudaStream(stream)));
 }
 
 void Dequantize(const Stream& stream, const DequantizeArgs& g) {
