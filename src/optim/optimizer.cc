@@ -65,8 +65,7 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
     s.v = arena.Allocate("adamw.v", moments, {s.kept_end - s.kept_begin});
     Fill(stream, 0, s.m);
     Fill(stream, 0, s.v);
-    const bool whole = s.kept_begin == 0 && s.kept_end == s.bounds.back();
-    s.quantised_with_update = p.copies.defined() && whole;
+    s.quantised_with_update = p.copies.defined() && (!zero_ || s.group->size() == 1);  // the same on every rank
     if (s.quantised_with_update) {
       multi_.push_back({.master = p.master, .grad = p.grad, .m = s.m.Reshape(p.master.shape()),
                         .v = s.v.Reshape(p.master.shape()), .weight_decay = s.weight_decay, .copies = p.copies});

@@ -11,6 +11,8 @@
 namespace yardmaster::testing {
 namespace {
 
+constexpr const char* kRecipes[] = {"mxfp8"};
+
 // Widths that take 16-byte accesses, the Hopper grouped GEMM and cuDNN; BF16.
 std::vector<std::string> Overrides(std::vector<std::string> more) {
   std::vector<std::string> all = {"runtime.device=cuda",
@@ -203,6 +205,33 @@ TEST_CASE("gpu step: a run stopped half-way and resumed is bit-identical, with a
   const std::string straight = ShardBytes(temp.path(), "straight", 12);
   CHECK((ShardBytes(temp.path(), "eager", 12) == straight));
   CHECK((ShardBytes(temp.path(), "halves", 12) == straight));
+}
+
+TEST_CASE("gpu step: with 8-bit recipes too, and it trains as bf16 does, nearly") {
+  YM_NEEDS_GPU();
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  const auto train = [&](const std::string& name, const std::string& compute, std::vector<std::string> more) {
+    more.push_back("precision.compute=" + compute);
+    REQUIRE(Train(SmallRun(temp.path(), name, Overrides(std::move(more))), nullptr) == 0);
+  };
+  const auto last_loss = [&](const std::string& run) {
+    const std::string line = MetricsLines(temp.path(), run)[11];
+    return std::stod(line.substr(line.find("loss\":") + 6));
+  };
+  train("bf16", "bf16", {});
+  for (const std::string compute : kRecipes) {
+    INFO(compute);
+    train(compute, compute, {});
+    train(compute + " eager", compute, {"runtime.cuda_graph=false"});
+    train(compute + " halves", compute, {"train.stop_at_step=6"});
+    train(compute + " halves", compute, {});
+    const std::string straight = ShardBytes(temp.path(), compute, 12);
+    CHECK((ShardBytes(temp.path(), compute + " eager", 12) == straight));
+    CHECK((ShardBytes(temp.path(), compute + " halves", 12) == straight));
+    CHECK(last_loss(compute) == Approx(last_loss("bf16")).epsilon(0.02));
+    CHECK(last_loss(compute) != last_loss("bf16"));
+  }
 }
 
 }  // namespace

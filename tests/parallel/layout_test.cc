@@ -84,29 +84,23 @@ TEST_CASE("in float, losses agree; the same layout twice and ZeRO on and off are
   }
 }
 
-TEST_CASE("8-bit weights: the same bits whether a rank updates all rows or gathers them; two layouts agree") {
+TEST_CASE("8-bit weights: the same bits whether a rank updates all rows or gathers them; one rank agrees") {
   ManyRanks runs;
-  for (const std::string compute : {"fp8_block", "mxfp8"}) {
-    const auto train = [&](int ranks, const std::string& name, std::vector<std::string> overrides) {
-      const RunResult result =
-          runs.Train(ranks, compute + name, With(Settings(compute), With({"train.steps=6", "runtime.device=cpu"}, overrides)));
-      INFO(result.output);
-      REQUIRE(result.code == 0);
-    };
-    train(1, "alone", {});
-    train(2, "dp2", {"parallel.ep=1"});
-    train(2, "dp2_zero0", {"parallel.ep=1", "parallel.zero=0"});
-    train(4, "dp4_ep2", {"parallel.ep=2"});
-    train(4, "dp4_ep2_zero0", {"parallel.ep=2", "parallel.zero=0"});
-    for (const auto& [a, b] : {std::pair{"dp2", "dp2_zero0"}, {"dp4_ep2", "dp4_ep2_zero0"}}) {
-      CHECK(runs.Steps(compute + a) == runs.Steps(compute + b));
-      CHECK((runs.Tensors(compute + a, 6) == runs.Tensors(compute + b, 6)));
-    }
-    // Gradients are summed in another order: a code may round the other way.
-    const auto alone = runs.Steps(compute + "alone"), several = runs.Steps(compute + "dp4_ep2");
-    for (size_t i = 0; i < 6; ++i)
-      CHECK(NumberIn(several[i], "loss") == Approx(NumberIn(alone[i], "loss")).epsilon(2e-3));
-  }
+  const auto train = [&](int ranks, const std::string& name, const std::vector<std::string>& overrides) {
+    const RunResult result = runs.Train(
+        ranks, name, With(Settings("fp8_block"), With({"train.steps=3", "runtime.device=cpu"}, overrides)));
+    INFO(result.output);
+    REQUIRE(result.code == 0);
+  };
+  train(1, "alone", {});
+  train(2, "dp2", {"parallel.ep=1"});
+  train(2, "dp2_zero0", {"parallel.ep=1", "parallel.zero=0"});
+  CHECK(runs.Steps("dp2") == runs.Steps("dp2_zero0"));
+  CHECK((runs.Tensors("dp2", 3) == runs.Tensors("dp2_zero0", 3)));
+  // Gradients are summed in another order: a code may round the other way.
+  const auto alone = runs.Steps("alone"), several = runs.Steps("dp2");
+  for (size_t i = 0; i < 3; ++i)
+    CHECK(NumberIn(several[i], "loss") == Approx(NumberIn(alone[i], "loss")).epsilon(2e-3));
 }
 
 // Not in CI: scripts/test.sh --all runs it.
