@@ -9,7 +9,7 @@
 namespace yardmaster::testing {
 namespace {
 
-constexpr QuantFormat kRecipeFormats[] = {{QuantKind::kMxfp8}};
+constexpr QuantFormat kRecipeFormats[] = {{QuantKind::kMxfp8}, {QuantKind::kFp8Block, true}};
 
 std::vector<double> ValuesOn(Device& device, const Tensor& t) {
   HostTensor host(t.dtype(), t.shape());

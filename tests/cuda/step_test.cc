@@ -11,7 +11,7 @@
 namespace yardmaster::testing {
 namespace {
 
-constexpr const char* kRecipes[] = {"mxfp8"};
+constexpr const char* kRecipes[] = {"mxfp8", "fp8_block"};
 
 // Widths that take 16-byte accesses, the Hopper grouped GEMM and cuDNN; BF16.
 std::vector<std::string> Overrides(std::vector<std::string> more) {
