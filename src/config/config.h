@@ -28,6 +28,7 @@ struct RuntimeConfig {
   bool cuda_graph = true;          // on cuda: a step is recorded and replayed
   std::string attention = "auto";  // of the cuda device: auto | unfused
   double attention_workspace_gib = 2;  // of the cuda device
+  std::string recompute = "none";      // by backward, instead of saving it: none | norms | projections
   double timeout_seconds = 600;  // of every wait for other ranks
   bool share_device = false;     // more ranks than GPUs on a machine, for tests
   bool overlap = true;           // communication beside computation, on cuda devices

@@ -81,6 +81,10 @@ Section RuntimeSection() {
         "a head and is faster with many heads at once; one head may take more")
       .AtLeast(0.25)
       .AtMost(1024);
+  s.Add("recompute", &RuntimeConfig::recompute,
+        "what backward computes once more instead of finding it saved, which changes no bit. norms: normalised "
+        "states and latents; projections: these and the queries, keys and values of latent attention")
+      .OneOf({"none", "norms", "projections"});
   s.Add("timeout_seconds", &RuntimeConfig::timeout_seconds,
         "how long a rank waits for others before it names them and gives up; more than the longest work of "
         "one rank alone, such as reading a checkpoint")

@@ -40,43 +40,66 @@ Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTy
 
 void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {
   const auto normalise = [&](const RmsNorm& norm, const Tensor& h, RmsNormSaved& saved) {
-    const Tensor x = mb.saved->Allocate("block/x", ctx.types.compute, h.shape());
+    Arena& arena = ctx.how.recompute >= Recompute::kNorms ? ctx.work : *mb.saved;
+    const Tensor x = arena.Allocate("block/x", ctx.types.compute, h.shape());
     norm.Forward(ctx, mb, h, x, saved);
     return x;
   };
   switch (phase) {
-    case Phase::kAttention:
+    case Phase::kAttention: {
+      ArenaScope scope(ctx.work);
       s.h_mid = mb.saved->Allocate("block/h_mid", ctx.types.compute, s.h_in.shape());
       s.attention_x = normalise(attention_norm_, s.h_in, s.attention_norm);
       return attention_.Forward(ctx, mb, s.attention_x, s.h_mid, s.attention, s.h_in);
-    case Phase::kMlp:
+    }
+    case Phase::kMlp: {
+      ArenaScope scope(ctx.work);
       s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm);
       return mlp_->Forward(ctx, mb, s.mlp_x, s.h_out, s.mlp, s.h_mid);
+    }
     case Phase::kRoute:
+      s.work_mark = ctx.work.Mark();
       s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm);
       return moe_->RouteForward(ctx, mb, s.mlp_x, s.moe);
     case Phase::kDispatch: return moe_->DispatchForward(ctx, mb, s.h_out, s.moe);
     case Phase::kExperts: return moe_->ExpertsForward(ctx, mb, s.moe);
-    case Phase::kCombine: return moe_->CombineForward(ctx, mb, s.h_mid, s.h_out, s.moe);
+    case Phase::kCombine:
+      moe_->CombineForward(ctx, mb, s.h_mid, s.h_out, s.moe);
+      return ctx.work.Release(s.work_mark);
   }
+}
+
+// The normalised input of a half block, where it was not saved: before the first backward phase that needs it.
+Tensor Block::NormalisedAgain(Context& ctx, MicroBatch& mb, const RmsNorm& norm, const RmsNormSaved& saved) const {
+  const Tensor x = mb.saved->Allocate("block/x", ctx.types.compute, saved.x.shape());
+  norm.Again(ctx, x, saved);
+  return x;
 }
 
 void Block::BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const BlockGradients& g,
                           BlockSaved& s) const {
+  const bool again = ctx.how.recompute >= Recompute::kNorms;
   switch (phase) {
-    case Phase::kCombine: return moe_->CombineBackward(ctx, mb, g.dh_out, s.moe);
+    case Phase::kCombine:
+      if (again) moe_->SetInput(s.mlp_x = NormalisedAgain(ctx, mb, mlp_norm_, s.mlp_norm), s.moe);
+      return moe_->CombineBackward(ctx, mb, g.dh_out, s.moe);
     case Phase::kExperts: return moe_->ExpertsBackward(ctx, mb, s.moe);
     case Phase::kDispatch: return moe_->DispatchBackward(ctx, mb, s.moe);
     case Phase::kRoute:
       moe_->RouteBackward(ctx, mb, s.moe);
       return mlp_norm_.BackwardInput(ctx, mb, s.moe.dx, g.dh_mid, s.mlp_norm, /*dresidual=*/g.dh_out);
     case Phase::kMlp: {
+      if (again) s.mlp.x = s.mlp_x = NormalisedAgain(ctx, mb, mlp_norm_, s.mlp_norm);
       ArenaScope scope(ctx.work);
       const Tensor dx = ctx.work.Allocate("block/dx", ctx.types.compute, s.mlp_x.shape());
       mlp_->BackwardInput(ctx, mb, g.dh_out, dx, s.mlp);
       return mlp_norm_.BackwardInput(ctx, mb, dx, g.dh_mid, s.mlp_norm, /*dresidual=*/g.dh_out);
     }
     case Phase::kAttention: {
+      if (again) {
+        s.attention_x = NormalisedAgain(ctx, mb, attention_norm_, s.attention_norm);
+        attention_.SetInput(s.attention_x, s.attention);
+      }
       ArenaScope scope(ctx.work);
       const Tensor dx = ctx.work.Allocate("block/dx", ctx.types.compute, s.attention_x.shape());
       attention_.BackwardInput(ctx, mb, g.dh_mid, dx, s.attention);

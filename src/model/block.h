@@ -20,11 +20,12 @@ const char* PhaseName(Phase phase);
 
 // Of one micro-batch in one layer.
 struct BlockSaved {
-  size_t mark = 0;  // of mb.saved, below everything here
+  size_t mark = 0;       // of mb.saved, below everything here
+  size_t work_mark = 0;  // of ctx.work, from route to combine: mlp_x lies there where it is computed again
   Tensor h_in, h_mid,
       h_out;  // [T, D]; h_in belongs to the layer below, h_out may belong to the model (evaluation)
   RmsNormSaved attention_norm, mlp_norm;
-  Tensor attention_x, mlp_x;  // [T, D], normalised
+  Tensor attention_x, mlp_x;  // [T, D], normalised; with Recompute::kNorms of its pass alone
   SelfAttentionSaved attention;
   MlpSaved mlp;
   MoeSaved moe;
@@ -54,6 +55,8 @@ class Block {
   void BackwardWeight(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& saved) const;
 
  private:
+  Tensor NormalisedAgain(Context& ctx, MicroBatch& mb, const RmsNorm& norm, const RmsNormSaved& saved) const;
+
   size_t parameters_begin_;  // before the modules: they add to the list as they are made
   size_t parameters_end_ = 0;
   std::vector<Phase> phases_;

@@ -28,7 +28,7 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
       io_("batch", &device),
       saved_("saved", &device),
       work_("workspace", &device),
-      ctx_{Stream(&device), work_, options.types} {
+      ctx_{Stream(&device), work_, options.types, options.how} {
   if (config.n_routed_experts > 0) {
     dispatcher_ = std::make_unique<LocalDispatcher>(config.n_routed_experts, config.num_experts_per_tok);
   }
@@ -43,7 +43,7 @@ StandaloneModel::StandaloneModel(const ModelConfig& config, const StandaloneOpti
     // The plan: the same micro-batch on the dry device, through the same arenas, which measure until they are
     // committed.
     const std::unique_ptr<Device> dry = MakeDryDevice(device.target());
-    Context ctx{Stream(dry.get()), work_, options.types};
+    Context ctx{Stream(dry.get()), work_, options.types, options.how};
     MicroBatch mb = mb_;
     const ForwardTaps taps{.hidden = {}, .routing = {}, .logits = logits_, .mtp_logits = mtp_logits_};
     mb.training = false;

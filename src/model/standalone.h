@@ -22,6 +22,7 @@ struct StandaloneOptions {
   MoeConfig moe = {};
   double mtp_weight = 0.3;  // of the loss of multi-token prediction
   bool poison = false;  // tests: memory that was released reads as NaN (cpu)
+  Implementations how = {};
 };
 
 class StandaloneModel {

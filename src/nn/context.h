@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -26,12 +27,21 @@
 
 namespace yardmaster {
 
-// Which of several ways a run computes what it computes; of the cuda device.
+// What backward computes once more instead of finding it saved, each with those before it. The bits are the same.
+// SwiGLU's output never is saved: its backward has it at no cost.
+enum class Recompute : uint8_t {
+  kNone,
+  kNorms,        // normalised states and latents
+  kProjections,  // latent attention's queries, keys and values, from the latents
+};
+
+// Which of several ways a run computes what it computes; of the cuda device but for `recompute`.
 struct Implementations {
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
   AttentionMode attention = AttentionMode::kAuto;
   int64_t attention_workspace = kAttentionWorkspace;
   bool deterministic = true;
+  Recompute recompute = Recompute::kNone;
 };
 
 // A stream for dispatch and combine beside ctx.stream, with scratch of its own: memory that one stream still uses must

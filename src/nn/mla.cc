@@ -41,43 +41,29 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
                   const Tensor& residual) const {
   const int64_t T = mb.T(), B = mb.B, S = mb.S;
   const DType type = ctx.types.compute;
+  ArenaScope scope(ctx.work);
+  Arena& latents = ctx.how.recompute >= Recompute::kNorms ? ctx.work : *mb.saved;
   s.x = x;
-  s.q = mb.saved->Allocate("mla/q", type, {T, H_, Q_});
   s.kv_a = mb.saved->Allocate("mla/kv_a", type, {T, C_ + P_});
-  s.kv_n = mb.saved->Allocate("mla/kv_n", type, {T, C_});
+  s.kv_n = latents.Allocate("mla/kv_n", type, {T, C_});
   if (A_ > 0) {
     s.q_a = mb.saved->Allocate("mla/q_a", type, {T, A_});
-    s.q_n = mb.saved->Allocate("mla/q_n", type, {T, A_});
+    s.q_n = latents.Allocate("mla/q_n", type, {T, A_});
   }
+  s.o = mb.saved->Allocate("mla/o", type, {T, H_, V_});
+  s.lse = mb.saved->Allocate("mla/lse", ctx.types.accum, {B, H_, S});
+  AllocateHeads(ctx, T, ctx.how.recompute >= Recompute::kProjections ? ctx.work : *mb.saved, s);
   {
-    ArenaScope scope(ctx.work);
+    ArenaScope inputs(ctx.work);
     const RecipeOperand input = ctx.ForProducts(x);  // of queries, keys and values
     if (A_ > 0) {
       q_a_.Forward(ctx, input, s.q_a);
       q_norm_.Forward(ctx, mb, s.q_a, s.q_n, s.q_norm);
-      q_b_.Forward(ctx, s.q_n, s.q.Reshape({T, H_ * Q_}));
-    } else {
-      q_b_.Forward(ctx, input, s.q.Reshape({T, H_ * Q_}));
     }
     kv_a_.Forward(ctx, input, s.kv_a);
+    kv_norm_.Forward(ctx, mb, s.kv_a.Cols(0, C_), s.kv_n, s.kv_norm);
+    Heads(ctx, mb, A_ > 0 ? RecipeOperand(s.q_n) : input, s);
   }
-  kv_norm_.Forward(ctx, mb, s.kv_a.Cols(0, C_), s.kv_n, s.kv_norm);
-
-  s.k = mb.saved->Allocate("mla/k", type, {T, H_, Q_});
-  s.v = mb.saved->Allocate("mla/v", type, {T, H_, V_});
-  s.o = mb.saved->Allocate("mla/o", type, {T, H_, V_});
-  s.lse = mb.saved->Allocate("mla/lse", ctx.types.accum, {B, H_, S});
-  ArenaScope scope(ctx.work);
-  const Tensor kv = ctx.work.Allocate("mla/kv", type, {T, H_, N_ + V_});
-  kv_b_.Forward(ctx, s.kv_n, kv.Reshape({T, H_ * (N_ + V_)}));
-  MlaRopePackForward(ctx.stream, {.q = s.q,
-                                  .kv = kv,
-                                  .k_rope = s.kv_a.Cols(C_, C_ + P_),
-                                  .positions = mb.positions,
-                                  .table = rope_table_,
-                                  .q_out = s.q,
-                                  .k_out = s.k,
-                                  .v_out = s.v});
   AttentionForward(ctx.stream,
                    {.q = s.q.Reshape({B, S, H_, Q_}),
                     .k = s.k.Reshape({B, S, H_, Q_}),
@@ -91,9 +77,39 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   o_.Forward(ctx, s.o.Reshape({T, H_ * V_}), y, residual);
 }
 
+void Mla::AllocateHeads(const Context& ctx, int64_t T, Arena& arena, MlaSaved& s) const {
+  s.q = arena.Allocate("mla/q", ctx.types.compute, {T, H_, Q_});
+  s.k = arena.Allocate("mla/k", ctx.types.compute, {T, H_, Q_});
+  s.v = arena.Allocate("mla/v", ctx.types.compute, {T, H_, V_});
+}
+
+void Mla::Heads(Context& ctx, const MicroBatch& mb, const RecipeOperand& queries, MlaSaved& s) const {
+  const int64_t T = mb.T();
+  ArenaScope scope(ctx.work);
+  const Tensor kv = ctx.work.Allocate("mla/kv", ctx.types.compute, {T, H_, N_ + V_});
+  q_b_.Forward(ctx, queries, s.q.Reshape({T, H_ * Q_}));
+  kv_b_.Forward(ctx, s.kv_n, kv.Reshape({T, H_ * (N_ + V_)}));
+  MlaRopePackForward(ctx.stream, {.q = s.q,
+                                  .kv = kv,
+                                  .k_rope = s.kv_a.Cols(C_, C_ + P_),
+                                  .positions = mb.positions,
+                                  .table = rope_table_,
+                                  .q_out = s.q,
+                                  .k_out = s.k,
+                                  .v_out = s.v});
+}
+
 void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlaSaved& s) const {
   const int64_t T = mb.T(), B = mb.B, S = mb.S;
   const DType type = ctx.types.compute;
+  if (ctx.how.recompute >= Recompute::kNorms) {
+    s.kv_n = mb.saved->Allocate("mla/kv_n", type, {T, C_});
+    kv_norm_.Again(ctx, s.kv_n, s.kv_norm);
+    if (A_ > 0) {
+      s.q_n = mb.saved->Allocate("mla/q_n", type, {T, A_});
+      q_norm_.Again(ctx, s.q_n, s.q_norm);
+    }
+  }
   ArenaScope scope(ctx.work);
   Arena& values = ctx.ValuesUntilWeights(*mb.saved);
   const Tensor dq = values.Allocate("mla/dq", type, {T, H_, Q_});
@@ -106,6 +122,10 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
   };
   {
     ArenaScope heads(ctx.work);
+    if (ctx.how.recompute >= Recompute::kProjections) {
+      AllocateHeads(ctx, T, ctx.work, s);
+      Heads(ctx, mb, A_ > 0 ? s.q_n : s.x, s);
+    }
     const Tensor do_ = ctx.work.Allocate("mla/do", type, {T, H_, V_});
     const Tensor dk = ctx.work.Allocate("mla/dk", type, {T, H_, Q_});
     const Tensor dv = ctx.work.Allocate("mla/dv", type, {T, H_, V_});

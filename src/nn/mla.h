@@ -21,11 +21,11 @@ struct MlaSaved {
   Tensor x;    // [T, D], the caller's
   Tensor q_a;  // [T, A]
   RmsNormSaved q_norm;
-  Tensor q_n;   // [T, A], q_a normalised
+  Tensor q_n;   // [T, A], q_a normalised; with Recompute::kNorms of its pass alone, as kv_n
   Tensor kv_a;  // [T, C + P]
   RmsNormSaved kv_norm;
   Tensor kv_n;  // [T, C]
-  Tensor q, k;  // [T, H, Q], rotated
+  Tensor q, k;  // [T, H, Q], rotated; with Recompute::kProjections of its pass alone, as v
   Tensor v;     // [T, H, V]
   Tensor o;     // [T, H, V]
   Tensor lse;   // [B, H, S], accumulator type
@@ -53,6 +53,10 @@ class Mla {
   void BackwardWeight(Context& ctx, MicroBatch& mb, const MlaSaved& saved) const;
 
  private:
+  void AllocateHeads(const Context& ctx, int64_t T, Arena& arena, MlaSaved& s) const;
+  // s.q from `queries`, what Wq_b multiplies; s.k, s.v from s.kv_n.
+  void Heads(Context& ctx, const MicroBatch& mb, const RecipeOperand& queries, MlaSaved& s) const;
+
   int64_t H_, N_, P_, Q_, V_, A_, C_;
   double scale_;
   bool across_documents_;

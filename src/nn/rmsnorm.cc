@@ -11,7 +11,11 @@ void RmsNorm::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tenso
                       RmsNormSaved& saved) const {
   saved.x = x;
   saved.rstd = mb.saved->Allocate("rmsnorm/rstd", ctx.types.accum, {x.rows()});
-  RmsNormForward(ctx.stream, {.x = x, .w = w_->value, .eps = eps_, .y = y, .rstd = saved.rstd});
+  Again(ctx, y, saved);
+}
+
+void RmsNorm::Again(Context& ctx, const Tensor& y, const RmsNormSaved& saved) const {
+  RmsNormForward(ctx.stream, {.x = saved.x, .w = w_->value, .eps = eps_, .y = y, .rstd = saved.rstd});
 }
 
 void RmsNorm::BackwardInput(Context& ctx, MicroBatch& /*mb*/, const Tensor& dy, const Tensor& dx,

@@ -22,6 +22,8 @@ class RmsNorm {
 
   // x [T, D] with ld >= D; y [T, D].
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, RmsNormSaved& saved) const;
+  // The same y once more, and the same rstd in its place.
+  void Again(Context& ctx, const Tensor& y, const RmsNormSaved& saved) const;
   // dx = rstd * (g - n * mean(g n)) + dresidual with g = dy * w, n = x * rstd;  dw = sum_t dy * n.
   // dresidual [T, D]: the gradient that passes the norm by on the residual stream; undefined: none.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx,

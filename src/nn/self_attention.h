@@ -29,6 +29,10 @@ class SelfAttention {
                const Tensor& residual) const {
     std::visit([&](const auto& a) { a.Forward(ctx, mb, x, y, Of(a, saved), residual); }, kind_);
   }
+  // Before backward, where the caller's x was not kept: the same values, elsewhere.
+  void SetInput(const Tensor& x, SelfAttentionSaved& saved) const {
+    std::visit([&](const auto& a) { Of(a, saved).x = x; }, kind_);
+  }
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, SelfAttentionSaved& saved) const {
     std::visit([&](const auto& a) { a.BackwardInput(ctx, mb, dy, dx, Of(a, saved)); }, kind_);
   }

@@ -32,7 +32,10 @@ Implementations HowOf(const Config& config) {
           .attention = config.runtime.attention == "unfused" ? AttentionMode::kUnfused : AttentionMode::kAuto,
           .attention_workspace =
               static_cast<int64_t>(config.runtime.attention_workspace_gib * static_cast<double>(1 << 30)),
-          .deterministic = config.runtime.deterministic};
+          .deterministic = config.runtime.deterministic,
+          .recompute = config.runtime.recompute == "projections" ? Recompute::kProjections
+                       : config.runtime.recompute == "norms"     ? Recompute::kNorms
+                                                                 : Recompute::kNone};
 }
 
 void CopyStruct(const Stream& stream, const Tensor& to, const void* from, size_t bytes) {

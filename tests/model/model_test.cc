@@ -78,6 +78,48 @@ TEST_CASE("in a recipe: the bits of copies made once are those of copies made an
   }
 }
 
+// Each family, a module of multi-token prediction, and what recomputing frees.
+TEST_CASE("what backward computes again gives the same bits and saves memory") {
+  const auto device = MakeCpuDevice({.threads = 2});
+  ModelConfig with_mtp = TinyConfig();
+  with_mtp.num_nextn_predict_layers = 1;
+  ModelConfig plain_queries = TinyConfig();
+  plain_queries.q_lora_rank = 0;
+  const std::vector<std::pair<ModelConfig, ComputeTypes>> cases = {
+      {TinyConfig(), kFloat},    {with_mtp, kFloat},       {plain_queries, kFloat}, {TinyGqaConfig("qwen3_moe"), kFloat},
+      {TinyConfig(), kFp8Block}, {plain_queries, kMxfp8}};
+  for (const auto& [config, types] : cases) {
+    const Batch batch = RandomBatch(21, 17, 3);
+    std::vector<double> gradients;
+    double loss = 0;
+    size_t saved = 0;
+    for (const Recompute recompute : {Recompute::kNone, Recompute::kNorms, Recompute::kProjections}) {
+      StandaloneModel model(
+          config, {.types = types, .B = 3, .S = 7, .poison = true, .how = {.recompute = recompute}}, *device);
+      Randomise(model, 1);
+      model.SetBatch(batch.tokens, batch.targets);
+      model.BeginStep();
+      model.Forward();
+      model.Backward();
+      CHECK(model.used() == model.planned());
+      CHECK(model.micro_batch().saved->top() == 0);
+      CHECK(model.context().work.top() == 0);
+      if (recompute == Recompute::kNone) {
+        gradients = AllGradients(model);
+        loss = model.loss();
+      } else {
+        CHECK(model.loss() == loss);
+        CHECK(SameBits(AllGradients(model), gradients));
+        // Queries, keys and values of grouped-query attention are saved in any case.
+        CHECK((recompute == Recompute::kNorms || config.IsMla() ? model.planned().saved < saved
+                                                                : model.planned().saved == saved));
+      }
+      saved = model.planned().saved;
+      CHECK(model.Evaluate() == loss);
+    }
+  }
+}
+
 TEST_CASE("two micro-batches sum to one of double size") {
   const auto device = OneThread();
   StandaloneModel one(TinyConfig(), {.types = kDouble, .B = 1, .S = 7, .poison = true}, *device);

@@ -40,6 +40,8 @@ struct OtherDevice {
   bool asked = false;
   std::unique_ptr<Device> device;
   std::unique_ptr<Arena> work;  // one for all executions: many processes share a GPU under compute-sanitizer
+  std::unique_ptr<Device> reference;  // the cpu device that it is compared with
+  std::unique_ptr<Arena> reference_work;  // poisoned once, not in every execution
   std::string reason;
 };
 OtherDevice& TheOtherDevice() {
@@ -86,13 +88,14 @@ std::vector<double> FirstRows(std::vector<double> values, const Shape& shape, in
 // One execution in one type: buffers made anew. On another device every buffer has a twin there.
 class Execution : public OpRun {
  public:
-  Execution(const OpDeclaration& op, DType type, int threads, unsigned char poison, size_t work_bytes = kWorkBytes)
+  Execution(const OpDeclaration& op, DType type, int threads, unsigned char poison)
       : op_(op), type_(type), poison_(poison), own_device_(MakeCpuDevice({.threads = threads})), device_(own_device_.get()),
         stream_(device_), own_work_(std::make_unique<Arena>("work", device_)), work_(*own_work_) {
     work_.set_poison(true);
-    work_.Commit(work_bytes);
+    work_.Commit(kWorkBytes);
   }
-  // With no `work`, one of its own, so that initcheck sees it untouched.
+  // On another device, or on a cpu device that many executions share. With no `work`, one of its own, so that
+  // initcheck sees it untouched.
   Execution(const OpDeclaration& op, DType type, Device& device, Arena* work, unsigned char poison)
       : op_(op), type_(type), poison_(poison), device_(&device), stream_(device_),
         own_work_(work == nullptr ? std::make_unique<Arena>("work", device_) : nullptr),
@@ -280,8 +283,10 @@ double DeviceError(const OpDeclaration& op, const std::vector<double>& got, cons
   return std::isnan(difference) ? error : std::sqrt(difference) / std::max(std::sqrt(norm), floor);
 }
 
-void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const OpValues& float_cotangents, Device& device,
-                   Arena* work) {
+void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const OpValues& float_cotangents,
+                   OtherDevice& other) {
+  Device& device = *other.device;
+  Arena* const work = other.work.get();
   for (const DType type : {DType::kF64, DType::kF32, DType::kBF16}) {
     if (type == DType::kBF16 && !op.bf16) continue;
     INFO("type " << DTypeName(type) << " on " << device.description());
@@ -294,8 +299,8 @@ void CheckOnDevice(const OpDeclaration& op, const OpValues& float_inputs, const 
         if (out.differentiable && !out.accum) for (double& x : cotangents[out.name]) x = RoundToBf16(x);
       }
     }
-    Execution cpu(op, DType::kF64, 0, 0xFF, kReferenceWorkBytes), first(op, type, device, work, 0xFF),
-        second(op, type, device, work, 0x11);
+    Execution cpu(op, DType::kF64, *other.reference, other.reference_work.get(), 0xFF),
+        first(op, type, device, work, 0xFF), second(op, type, device, work, 0x11);
     const double tolerance = type == DType::kBF16 ? op.tolerance_bf16 : type == DType::kF32 ? op.tolerance_device_f32 : 1e-12;
     const OpValues expected = cpu.Forward(inputs), outputs = first.Forward(inputs);
     CHECK(SameBits(outputs, second.Forward(inputs)));
@@ -341,7 +346,13 @@ void CheckOp(const OpDeclaration& op) {
       other.work = std::make_unique<Arena>("work", other.device.get());
       other.work->Commit(kDeviceWorkBytes);
     }
-    return CheckOnDevice(op, inputs, cotangents, *other.device, other.work.get());
+    if (other.reference == nullptr) {
+      other.reference = MakeCpuDevice({.threads = 0});
+      other.reference_work = std::make_unique<Arena>("reference work", other.reference.get());
+      other.reference_work->set_poison(true);
+      other.reference_work->Commit(kReferenceWorkBytes);
+    }
+    return CheckOnDevice(op, inputs, cotangents, other);
   }
 
   std::map<DType, OpValues> outputs, gradients;

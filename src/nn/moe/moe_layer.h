@@ -51,6 +51,9 @@ class MoeLayer {
   void RouteBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;  // leaves the input's gradient in s.dx
   void RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
 
+  // Before backward, where the caller's x was not kept: the same values, elsewhere.
+  static void SetInput(const Tensor& x, MoeSaved& s) { s.x = s.router.x = s.shared.x = x; }
+
   void DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y,
                        MoeSaved& s) const;  // shared(x) into y, meanwhile
   void DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
