@@ -13,7 +13,8 @@
 
 namespace yardmaster {
 
-// x[t] = table[ids[t]]; one block per token, 16-byte accesses. Ids must be in the table.
+// x[t] = table[ids[t]]; one block per token, which has its row on its way before it stores any of it. Ids
+// must be in the table.
 cudaError_t EmbeddingRows(KernelType type, const int32_t* ids, int64_t T, int64_t D, const void* table,
                           void* x, cudaStream_t stream);
 
@@ -27,9 +28,9 @@ struct EmbeddingSortScratch {
 };
 
 // dtable[v] = beta * dtable[v] + sum over t ascending with ids[t] == v of dx[t]; dtable [V, D] in the
-// accumulator type of `type`. Sorts the tokens by id; then one block per run of equal ids and slice of
-// columns adds the run's rows. With beta 1 only rows that occur are touched, else a pass over the table goes
-// first.
+// accumulator type of `type`. Sorts the tokens by id; then a warp for each 32 places and slice of columns
+// adds the rows of the runs of equal ids that begin there. With beta 1 only rows that occur are touched; else
+// a pass over the table goes first, and with beta 0 it is only written.
 cudaError_t EmbeddingGradient(KernelType type, const int32_t* ids, int64_t T, int64_t V, int64_t D,
                               const void* dx, double beta, void* dtable, const EmbeddingSortScratch& scratch,
                               cudaStream_t stream);

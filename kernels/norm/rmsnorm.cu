@@ -1,4 +1,5 @@
 #include "kernels/common/block_reduce.cuh"
+#include "kernels/common/copy_async.cuh"
 #include "kernels/common/pack.cuh"
 #include "kernels/norm/rmsnorm.h"
 
@@ -68,15 +69,6 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(RmsNormForwardRows g) 
   }
 }
 
-// Copies 16 bytes to this thread's own place in shared memory; it sees them after WaitForCopies.
-__device__ __forceinline__ void CopyAsync(void* shared, const void* global) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(
-                   static_cast<unsigned>(__cvta_generic_to_shared(shared))),
-               "l"(global)
-               : "memory");
-}
-__device__ __forceinline__ void WaitForCopies() { asm volatile("cp.async.wait_all;" ::: "memory"); }
-
 // A row lies in the registers of the block (kPacks packs a thread), what exceeds it is read again. While a
 // row is computed the next one is on its way to shared memory: what bounds the kernel is how many loads are
 // in flight.
@@ -126,7 +118,10 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g
     const T* h = static_cast<const T*>(g.h) + t * g.ldh;
     const T* dresidual = g.dresidual != nullptr ? static_cast<const T*>(g.dresidual) + t * g.D : nullptr;
     P held_dy[kPacks], held_h[kPacks], held_add[kPacks];
-    if constexpr (kAsync) WaitForCopies();
+    if constexpr (kAsync) {
+      CommitCopies();
+      WaitForCopies<0>();
+    }
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
       if (column(p) >= g.D) continue;

@@ -47,6 +47,49 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+constexpr int kHeld = 4;  // units of a thread on their way before the first is used
+
+// Past L2's lines that are still wanted: what is written here is read again only later.
+__device__ __forceinline__ void StoreStreaming(uint4* to, uint4 x) { __stcs(to, x); }
+template <class Unit>
+__device__ __forceinline__ void StoreStreaming(Unit* to, Unit x) {
+  *to = x;
+}
+
+// Token by token: a row of x is read once and written to its slots. Row by row, as above, it comes from
+// memory again for each of its experts, where x does not fit into L2.
+template <class Unit>
+__global__ void __launch_bounds__(kThreads)
+    SpreadKernel(const Unit* x, int64_t units, const int64_t* slot, int64_t n_T, int64_t top_k, Unit* out,
+                 const int* w, int weight_words, int* w_out) {
+  for (int64_t t = blockIdx.x; t < n_T; t += gridDim.x) {
+    const Unit* from = x + t * units;
+    const int64_t* slots = slot + t * top_k;
+    for (int64_t base = threadIdx.x; base < units; base += int64_t{kThreads} * kHeld) {
+      Unit held[kHeld];
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        if (base + p * kThreads < units) held[p] = from[base + p * kThreads];
+      }
+      for (int64_t k = 0; k < top_k; ++k) {
+        const int64_t row = slots[k];
+        if (row < 0) continue;
+        Unit* to = out + row * units;
+#pragma unroll
+        for (int p = 0; p < kHeld; ++p) {
+          if (base + p * kThreads < units) StoreStreaming(to + base + p * kThreads, held[p]);
+        }
+      }
+    }
+    if (w == nullptr) continue;
+    for (int64_t k = threadIdx.x; k < top_k; k += kThreads) {
+      if (slots[k] < 0) continue;
+      for (int i = 0; i < weight_words; ++i)
+        w_out[slots[k] * weight_words + i] = w[(t * top_k + k) * weight_words + i];
+    }
+  }
+}
+
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     GatherSumKernel(const T* y_RD, const int64_t* slot, int64_t n_T, int64_t K, int64_t D, const T* residual,
@@ -98,19 +141,26 @@ cudaError_t PlanPermute(const PermutePlanRows& g, cudaStream_t stream) {
   return ScatterByBin(keys, g.prefix, g.starts, WriteSlot{g.slot, g.source, g.rows}, stream);
 }
 
-cudaError_t PermuteRows(const void* x_TD, int64_t row_bytes, const int64_t* source, const int64_t* num_rows,
-                        int64_t R, int64_t top_k, void* x_RD, const void* w_TK, int weight_bytes, void* w_R,
-                        cudaStream_t stream) {
-  if (R == 0 || (row_bytes == 0 && w_TK == nullptr)) return cudaSuccess;
-  if (weight_bytes % 4 != 0 || top_k < 1) return cudaErrorInvalidValue;
+cudaError_t PermuteRows(const PermuteRowsArgs& g, cudaStream_t stream) {
+  if (g.rows == 0 || (g.row_bytes == 0 && g.w == nullptr)) return cudaSuccess;
+  if (g.weight_bytes % 4 != 0 || g.top_k < 1) return cudaErrorInvalidValue;
   const auto launch = [&]<class Unit>() {
-    GatherKernel<Unit><<<GridFor(R), kThreads, 0, stream>>>(
-        static_cast<const Unit*>(x_TD), row_bytes / int64_t{sizeof(Unit)}, source, num_rows, R, top_k,
-        static_cast<Unit*>(x_RD), static_cast<const int*>(w_TK), weight_bytes / 4, static_cast<int*>(w_R));
+    const auto* x = static_cast<const Unit*>(g.x);
+    const auto* w = static_cast<const int*>(g.w);
+    const int64_t units = g.row_bytes / int64_t{sizeof(Unit)};
+    auto* out = static_cast<Unit*>(g.out);
+    auto* w_out = static_cast<int*>(g.w_out);
+    if (g.slot != nullptr) {
+      SpreadKernel<Unit><<<GridFor(g.tokens, int64_t{1} << 30), kThreads, 0, stream>>>(
+          x, units, g.slot, g.tokens, g.top_k, out, w, g.weight_bytes / 4, w_out);
+    } else {
+      GatherKernel<Unit><<<GridFor(g.rows), kThreads, 0, stream>>>(
+          x, units, g.source, g.num_rows, g.rows, g.top_k, out, w, g.weight_bytes / 4, w_out);
+    }
     return cudaGetLastError();
   };
-  if (PacksFit(16, {x_TD, x_RD}, {row_bytes})) return launch.template operator()<uint4>();
-  if (row_bytes % 4 == 0) return launch.template operator()<uint32_t>();
+  if (PacksFit(16, {g.x, g.out}, {g.row_bytes})) return launch.template operator()<uint4>();
+  if (g.row_bytes % 4 == 0) return launch.template operator()<uint32_t>();
   return launch.template operator()<uint8_t>();
 }
 

@@ -28,12 +28,22 @@ struct PermutePlanRows {
 // Four launches over chunks of pairs (kernels/common/counting_sort.cuh): O(pairs + experts * chunks) work.
 cudaError_t PlanPermute(const PermutePlanRows& args, cudaStream_t stream);
 
-// x_RD[r] = x_TD[source[r] / top_k], w_R[r] = w_TK[source[r]] (null: no weights) for r < num_rows[0]. One
-// block per row, by the grid's stride, 16 bytes at a time: memory-bound, each row written once. Row and
-// weight sizes in bytes.
-cudaError_t PermuteRows(const void* x_TD, int64_t row_bytes, const int64_t* source, const int64_t* num_rows,
-                        int64_t R, int64_t top_k, void* x_RD, const void* w_TK, int weight_bytes, void* w_R,
-                        cudaStream_t stream);
+// out[r] = x[source[r] / top_k], w_out[r] = w[source[r]] for r < num_rows[0]. Memory-bound, 16 bytes at a
+// time, each row written once. With `slot`, where source and slot are of one plan: a block for each token,
+// which reads its row once; else a block for each row, by the grid's stride, and tokens are read top_k times.
+struct PermuteRowsArgs {
+  const void* x;  // [tokens], rows of row_bytes
+  int64_t tokens, row_bytes;
+  const int64_t* source;    // [rows]
+  const int64_t* slot;      // [tokens, top_k], or null
+  const int64_t* num_rows;  // [1]
+  int64_t rows, top_k;
+  void* out;         // [rows], rows of row_bytes
+  const void* w;     // [tokens, top_k], or null: no weights
+  int weight_bytes;  // a multiple of 4
+  void* w_out;       // [rows]
+};
+cudaError_t PermuteRows(const PermuteRowsArgs& args, cudaStream_t stream);
 
 // y_TD[t] = residual[t] + addend[t] + sum over k ascending of y_RD[slot[t, k]]: a gather, summed in the
 // accumulator type and rounded once. residual and addend may be null or y_TD. dw_TK[t, k] = dw_R[slot[t, k]]

@@ -1,3 +1,4 @@
+#include "kernels/common/copy_async.cuh"
 #include "kernels/common/pack.cuh"
 #include "kernels/rope/mla_rope_pack.h"
 
@@ -153,6 +154,150 @@ __global__ void __launch_bounds__(kThreads) UnpackKernel(MlaRopeShape g, const T
   }
 }
 
+// ---- a warp for each head, one pack of a row for each lane
+// ---------------------------------------------------- No index is divided, and while a warp works on one
+// head, the rows of its next kStages - 1 are on their way to shared memory, where each lane reads what it
+// copied. For shapes whose rows of one head are at most 32 packs (192 and 256 BF16 elements in the reference
+// model: 24 and 32).
+
+constexpr int kWarps = kThreads / 32, kStages = 3;
+
+// cos, sin of a lane's pairs, NaN where the position has none.
+template <int kWidth, class A>
+__device__ __forceinline__ void LoadTable(const A* cos_sin, int d, A (&out)[kWidth]) {
+  if (cos_sin != nullptr) {
+    LoadAccum<kWidth>(cos_sin + d, out);
+  } else {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) out[j] = static_cast<A>(NAN);
+  }
+}
+template <int kWidth, class T>
+__device__ __forceinline__ Pack<T, kWidth> Rotated(const Pack<T, kWidth>& in,
+                                                   const Accum<T> (&cos_sin)[kWidth], Accum<T> sign) {
+  Accum<T> x[kWidth];
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) x[j] = ToAccum(in.x[j]);
+  Rotate(x, cos_sin, sign);
+  Pack<T, kWidth> out;
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) out.x[j] = FromAccum<T>(x[j]);
+  return out;
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads, 4)
+    PackByWarpsKernel(MlaRopeShape g, const T* q, const T* kv, const T* k_rope, T* q_out, T* k_out,
+                      T* v_out) {
+  using A = Accum<T>;
+  using P = Pack<T, kWidth>;
+  __shared__ P staged[kStages][2][kThreads];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int at = lane * kWidth, Q = g.nope + g.rope, KV = g.nope + g.v;
+  const bool turns = at >= g.nope && at < Q, moves_q = turns || (at < Q && q != q_out), moves_kv = at < KV;
+  const int turned_at = at - (32 * kWidth - g.rope);  // the last lanes write the keys' positional part
+  const int64_t t = blockIdx.x;
+  const A* row = TableRow<A>(g, t);
+  A cos_sin[kWidth];
+  P turned;
+  if (turned_at >= 0) {
+    LoadTable<kWidth>(row, turned_at, cos_sin);
+    turned = Rotated<kWidth>(LoadPack<kWidth>(k_rope + t * g.ld_rope + turned_at), cos_sin, A{1});
+  }
+  if (turns) LoadTable<kWidth>(row, at - g.nope, cos_sin);
+  const T* q_t = q + t * g.heads * Q + at;
+  const T* kv_t = kv + t * g.heads * KV + at;
+  T* q_to = q_out + t * g.heads * Q + at;
+  T* k_to = k_out + t * g.heads * Q;
+  // A lane's pack of kv goes to the keys or to the values.
+  T* kv_to = at < g.nope ? k_to + at : v_out + t * g.heads * g.v + (at - g.nope);
+  const int kv_step = at < g.nope ? Q : g.v;
+  k_to += g.nope + turned_at;
+  const auto fetch = [&](int head, int stage) {
+    if (head < g.heads) {
+      if (moves_q) CopyAsync(&staged[stage][0][threadIdx.x], q_t + head * Q);
+      if (moves_kv) CopyAsync(&staged[stage][1][threadIdx.x], kv_t + head * KV);
+    }
+    CommitCopies();
+  };
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) fetch(warp + i * kWarps, i);
+  int stage = 0;
+#pragma unroll 1
+  for (int head = warp; head < g.heads; head += kWarps) {
+    fetch(head + (kStages - 1) * kWarps, stage == 0 ? kStages - 1 : stage - 1);
+    WaitForCopies<kStages - 1>();
+    const P of_q = staged[stage][0][threadIdx.x], of_kv = staged[stage][1][threadIdx.x];
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    if (moves_kv) StorePack<kWidth>(kv_to + head * kv_step, of_kv);
+    if (turned_at >= 0) StorePack<kWidth>(k_to + head * Q, turned);
+    if (moves_q) StorePack<kWidth>(q_to + head * Q, turns ? Rotated<kWidth>(of_q, cos_sin, A{1}) : of_q);
+  }
+}
+
+template <class T, int kWidth>
+__global__ void __launch_bounds__(kThreads, 4)
+    UnpackByWarpsKernel(MlaRopeShape g, const T* dq_out, const T* dk_out, const T* dv_out, T* dq, T* dkv,
+                        T* dk_rope) {
+  using A = Accum<T>;
+  using P = Pack<T, kWidth>;
+  __shared__ P staged[kStages][2][kThreads];
+  __shared__ A sums[kWarps][32 * kWidth];
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int at = lane * kWidth, Q = g.nope + g.rope, KV = g.nope + g.v;
+  const bool turns = at >= g.nope && at < Q, moves_q = turns || (at < Q && dq != dq_out), moves_kv = at < KV;
+  const int summed_at = at - (32 * kWidth - g.rope);  // the last lanes add the keys' positional parts
+  const int64_t t = blockIdx.x;
+  const A* row = TableRow<A>(g, t);
+  A mine[kWidth] = {};  // of a lane that turns: cos, sin; of one that adds: the sum. No lane does both
+  if (turns) LoadTable<kWidth>(row, at - g.nope, mine);
+  const T* k_t = dk_out + t * g.heads * Q;
+  // Of a lane: one pack of the queries, or one that it adds; and one of the keys or the values, for dkv.
+  const bool adds = summed_at >= 0;
+  const T* one_t = adds ? k_t + g.nope + summed_at : dq_out + t * g.heads * Q + at;
+  const T* kv_t = at < g.nope ? k_t + at : dv_out + t * g.heads * g.v + (at - g.nope);
+  const int kv_step = at < g.nope ? Q : g.v;
+  T* q_to = dq + t * g.heads * Q + at;
+  T* kv_to = dkv + t * g.heads * KV + at;
+  const auto fetch = [&](int head, int stage) {
+    if (head < g.heads) {
+      if (moves_q || adds) CopyAsync(&staged[stage][0][threadIdx.x], one_t + head * Q);
+      if (moves_kv) CopyAsync(&staged[stage][1][threadIdx.x], kv_t + head * kv_step);
+    }
+    CommitCopies();
+  };
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) fetch(warp + i * kWarps, i);
+  int stage = 0;
+#pragma unroll 1
+  for (int head = warp; head < g.heads; head += kWarps) {
+    fetch(head + (kStages - 1) * kWarps, stage == 0 ? kStages - 1 : stage - 1);
+    WaitForCopies<kStages - 1>();
+    const P one = staged[stage][0][threadIdx.x], of_kv = staged[stage][1][threadIdx.x];
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    if (moves_kv) StorePack<kWidth>(kv_to + head * KV, of_kv);
+    if (moves_q) StorePack<kWidth>(q_to + head * Q, turns ? Rotated<kWidth>(one, mine, A{-1}) : one);
+    if (!adds) continue;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) mine[j] += ToAccum(one.x[j]);
+  }
+#pragma unroll
+  for (int j = 0; j < kWidth; ++j) sums[warp][at + j] = mine[j];
+  __syncthreads();
+  if (warp != 0 || summed_at < 0) return;
+  for (int other = 1; other < kWarps; ++other) {
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j) mine[j] += sums[other][at + j];
+  }
+  Rotate(mine, row != nullptr ? row + summed_at : nullptr, A{-1});
+  StoreRounded<kWidth>(dk_rope + t * g.ld_rope + summed_at, mine);
+}
+
+bool RowsFitWarps(const MlaRopeShape& g, int width) {
+  return g.nope + 2 * g.rope <= 32 * width && g.nope + g.v <= 32 * width && PacksFit(width, {g.table}, {}) &&
+         g.tokens < (int64_t{1} << 31);
+}
+
 bool Fits(const MlaRopeShape& g, int width, std::initializer_list<const void*> addresses) {
   return PacksFit(width, addresses, {g.nope, g.rope, g.v, g.ld_rope});
 }
@@ -164,6 +309,14 @@ cudaError_t MlaRopePack(KernelType type, const MlaRopeShape& g, const void* q, c
   if (g.tokens == 0) return cudaSuccess;
   return DispatchKernelType(type, [&]<class T>() {
     return DispatchWidth<T>(Fits(g, kPackWidth<T>, {q, kv, k_rope, q_out, k_out, v_out}), [&]<int kWidth>() {
+      if constexpr (kWidth > 1) {
+        if (RowsFitWarps(g, kWidth)) {
+          PackByWarpsKernel<T, kWidth><<<static_cast<unsigned>(g.tokens), kThreads, 0, stream>>>(
+              g, static_cast<const T*>(q), static_cast<const T*>(kv), static_cast<const T*>(k_rope),
+              static_cast<T*>(q_out), static_cast<T*>(k_out), static_cast<T*>(v_out));
+          return cudaGetLastError();
+        }
+      }
       PackKernel<T, kWidth><<<GridFor(g.tokens), kThreads, 0, stream>>>(
           g, static_cast<const T*>(q), static_cast<const T*>(kv), static_cast<const T*>(k_rope),
           static_cast<T*>(q_out), static_cast<T*>(k_out), static_cast<T*>(v_out));
@@ -178,6 +331,15 @@ cudaError_t MlaRopeUnpack(KernelType type, const MlaRopeShape& g, const void* dq
   return DispatchKernelType(type, [&]<class T>() {
     return DispatchWidth<T>(
         Fits(g, kPackWidth<T>, {dq_out, dk_out, dv_out, dq, dkv, dk_rope}), [&]<int kWidth>() {
+          if constexpr (kWidth > 1) {
+            if (RowsFitWarps(g, kWidth)) {
+              UnpackByWarpsKernel<T, kWidth><<<static_cast<unsigned>(g.tokens), kThreads, 0, stream>>>(
+                  g, static_cast<const T*>(dq_out), static_cast<const T*>(dk_out),
+                  static_cast<const T*>(dv_out), static_cast<T*>(dq), static_cast<T*>(dkv),
+                  static_cast<T*>(dk_rope));
+              return cudaGetLastError();
+            }
+          }
           UnpackKernel<T, kWidth><<<GridFor(g.tokens), kThreads, 0, stream>>>(
               g, static_cast<const T*>(dq_out), static_cast<const T*>(dk_out), static_cast<const T*>(dv_out),
               static_cast<T*>(dq), static_cast<T*>(dkv), static_cast<T*>(dk_rope));

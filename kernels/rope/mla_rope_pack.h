@@ -3,10 +3,11 @@
 // MLA's projections packed for attention, positional parts rotated, and the adjoint; src/ops/mla_rope_pack.h
 // has the formulas.
 //
-// One block per token, its threads over (head, pack of the row): every element is read and written once, 16
-// bytes at a time; the shared rotated key is rotated again for each head (its inputs stay in L1).
+// One block per token; every element is read and written once, 16 bytes at a time. A warp takes every eighth
+// head, the next ones on their way to shared memory meanwhile; the shared key is rotated once. Heads too wide
+// for a warp, or of odd widths: the block's threads over (head, pack of the row).
 // Memory-bound: (2Q + N + 2V) H + P elements a token. Rotations in FP32 for BF16 and FP32, in FP64 for FP64.
-// Backward sums dk_rope over runs of heads in order, then the runs in order: deterministic. A position
+// Backward sums dk_rope over the heads of each warp, then over the warps in order: deterministic. A position
 // outside the table gives NaN, which the step's verdict finds. Reference: src/ops/cpu/mla_rope_pack_cpu.cc;
 // test: tests/ops/mla_rope_pack_test.cc.
 #pragma once

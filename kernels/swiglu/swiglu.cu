@@ -14,6 +14,9 @@ __device__ __forceinline__ int64_t UsedRows(const int64_t* num_rows, int64_t R) 
   return n < R ? n : R;
 }
 
+constexpr int kHeld =
+    2;  // packs of gate and up each that a thread has on their way: half a row of 2048 columns
+
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     ForwardKernel(const T* gate_up, const Accum<T>* w, const int64_t* num_rows, int64_t R, int64_t F,
@@ -23,13 +26,24 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t r = blockIdx.x; r < rows; r += gridDim.x) {
     const A wr = w != nullptr ? w[r] : A{1};
     const T* gate = gate_up + r * 2 * F;
-    for (int64_t f = int64_t{threadIdx.x} * kWidth; f < F; f += int64_t{kThreads} * kWidth) {
-      A g[kWidth], u[kWidth];
-      LoadAccum<kWidth>(gate + f, g);
-      LoadAccum<kWidth>(gate + F + f, u);
+    for (int64_t base = int64_t{threadIdx.x} * kWidth; base < F; base += int64_t{kHeld} * kThreads * kWidth) {
+      Pack<T, kWidth> g[kHeld], u[kHeld];
 #pragma unroll
-      for (int j = 0; j < kWidth; ++j) g[j] = SwigluAct(wr, g[j], u[j]);
-      StoreRounded<kWidth>(act + r * F + f, g);
+      for (int p = 0; p < kHeld; ++p) {
+        const int64_t f = base + p * kThreads * kWidth;
+        if (f >= F) continue;
+        g[p] = LoadPack<kWidth>(gate + f);
+        u[p] = LoadPack<kWidth>(gate + F + f);
+      }
+#pragma unroll
+      for (int p = 0; p < kHeld; ++p) {
+        const int64_t f = base + p * kThreads * kWidth;
+        if (f >= F) continue;
+        A out[kWidth];
+#pragma unroll
+        for (int j = 0; j < kWidth; ++j) out[j] = SwigluAct(wr, ToAccum(g[p].x[j]), ToAccum(u[p].x[j]));
+        StoreRounded<kWidth>(act + r * F + f, out);
+      }
     }
   }
 }

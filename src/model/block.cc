@@ -69,8 +69,10 @@ void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) co
   }
 }
 
-// The normalised input of a half block, where it was not saved: before the first backward phase that needs it.
-Tensor Block::NormalisedAgain(Context& ctx, MicroBatch& mb, const RmsNorm& norm, const RmsNormSaved& saved) const {
+// The normalised input of a half block, where it was not saved: before the first backward phase that needs
+// it.
+Tensor Block::NormalisedAgain(Context& ctx, MicroBatch& mb, const RmsNorm& norm,
+                              const RmsNormSaved& saved) const {
   const Tensor x = mb.saved->Allocate("block/x", ctx.types.compute, saved.x.shape());
   norm.Again(ctx, x, saved);
   return x;

@@ -48,6 +48,7 @@ void Permute(const Stream& stream, const PermuteArgs& g) {
   check.Contiguous("source", g.source, DType::kI64, {R});
   check.Contiguous("offsets", g.offsets, DType::kI64, g.offsets.shape());
   YM_CHECK_GE(g.top_k, 1, "Permute");
+  if (g.slot.defined()) check.Contiguous("slot", g.slot, DType::kI64, {n_T, g.top_k});
   YM_CHECK(g.w_TK.defined() == g.w_R.defined(), "Permute: w_TK goes with w_R");
   if (g.w_TK.defined()) {
     const DType type = check.ComputeType("w_TK", g.w_TK);

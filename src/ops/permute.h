@@ -20,10 +20,12 @@ struct PermutePlanArgs {
 // If the rows exceed R (= source.dim(0)), offsets are clamped to R, pairs beyond get slot -1 and overflow[0] = 1.
 void PermutePlan(const Stream& stream, const PermutePlanArgs& args, const Tensor& overflow /* int32 [1], sticky */, Arena& work);
 
-// x_RD[r] = x_TD[source[r] / K];  w_R[r] = w_TK[source[r]] when w is given. Only rows < offsets[L].
+// x_RD[r] = x_TD[source[r] / K];  w_R[r] = w_TK[source[r]] when w is given. Only rows < offsets[L]. With the
+// plan's slot [T, K] the cuda device goes through the tokens and reads each once; the same values.
 struct PermuteArgs {
   Tensor x_TD, w_TK = {}, source, offsets, x_RD, w_R = {};
   int64_t top_k = 1;
+  Tensor slot = {};
 };
 void Permute(const Stream& stream, const PermuteArgs& args);
 

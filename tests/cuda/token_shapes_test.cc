@@ -196,8 +196,12 @@ TEST_CASE("gpu shapes: permute and unpermute of 7168 columns, top 8") {
   };
   op.backward = [=](const OpRun& r) {
     const Plan p = plan(r);
-    Permute(r.stream(),
-            {.x_TD = r["d.y"], .source = p.source, .offsets = p.offsets, .x_RD = r["d.y_RD"], .top_k = K});
+    Permute(r.stream(), {.x_TD = r["d.y"],
+                         .source = p.source,
+                         .offsets = p.offsets,
+                         .x_RD = r["d.y_RD"],
+                         .top_k = K,
+                         .slot = p.slot});
     r.Set(r["d.residual"], r.Values(r["d.y"]));
   };
   CheckOp(op);

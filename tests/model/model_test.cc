@@ -86,7 +86,8 @@ TEST_CASE("what backward computes again gives the same bits and saves memory") {
   ModelConfig plain_queries = TinyConfig();
   plain_queries.q_lora_rank = 0;
   const std::vector<std::pair<ModelConfig, ComputeTypes>> cases = {
-      {TinyConfig(), kFloat},    {with_mtp, kFloat},       {plain_queries, kFloat}, {TinyGqaConfig("qwen3_moe"), kFloat},
+      {TinyConfig(), kFloat},    {with_mtp, kFloat},
+      {plain_queries, kFloat},   {TinyGqaConfig("qwen3_moe"), kFloat},
       {TinyConfig(), kFp8Block}, {plain_queries, kMxfp8}};
   for (const auto& [config, types] : cases) {
     const Batch batch = RandomBatch(21, 17, 3);

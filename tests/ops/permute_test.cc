@@ -40,6 +40,13 @@ std::vector<Case> Cases() {
   };
 }
 
+// Row by row, and token by token.
+std::vector<std::pair<Case, bool>> CasesBothWays() {
+  std::vector<std::pair<Case, bool>> cases;
+  for (const Case& c : Cases()) cases.insert(cases.end(), {{c, false}, {c, true}});
+  return cases;
+}
+
 struct Plan {
   Tensor offsets, slot, source, overflow;
 };
@@ -105,7 +112,7 @@ TEST_CASE("permute plan: more rows than fit are reported and the rest stays cons
 
 TEST_CASE("permute: rows and weights move, and unpermute is the adjoint") {
   const int64_t D = 5;
-  for (const Case& c : Cases()) {
+  for (const auto& [c, by_token] : CasesBothWays()) {
     const int64_t n_T = static_cast<int64_t>(c.idx.size()) / c.K;
     const std::vector<int64_t> source = SourceOf(c);
     const int64_t rows = static_cast<int64_t>(source.size());
@@ -115,17 +122,18 @@ TEST_CASE("permute: rows and weights move, and unpermute is the adjoint") {
                  {"idx", {n_T, c.K}, c.idx, false, DType::kI32}};
     op.outputs = {{"x_RD", {c.R, D}, true, DType::kF32, 0, rows}, {"w_R", {c.R, 1}, true, DType::kF32, 0, rows, /*accum=*/true}};
     op.bf16 = true;
-    op.forward = [c](const OpRun& r) {
+    op.forward = [c = c, by_token = by_token](const OpRun& r) {
       const Plan plan = MakePlan(r, c);
       Permute(r.stream(), {.x_TD = r["x"], .w_TK = r["w"], .source = plan.source, .offsets = plan.offsets,
-                           .x_RD = r["x_RD"], .w_R = r["w_R"].Reshape({c.R}), .top_k = c.K});
+                           .x_RD = r["x_RD"], .w_R = r["w_R"].Reshape({c.R}), .top_k = c.K,
+                           .slot = by_token ? plan.slot : Tensor()});
     };
-    op.backward = [c](const OpRun& r) {
+    op.backward = [c = c](const OpRun& r) {
       const Plan plan = MakePlan(r, c);
       Unpermute(r.stream(), {.y_RD = r["d.x_RD"], .slot = plan.slot, .dw_R = r["d.w_R"].Reshape({c.R}),
                              .y_TD = r["d.x"], .dw_TK = r["d.w"]});
     };
-    op.reference = [=](const OpValues& in, OpValues& out) {
+    op.reference = [=, c = c](const OpValues& in, OpValues& out) {
       out["x_RD"], out["w_R"];
       for (const int64_t pair : source) {
         for (int64_t d = 0; d < D; ++d) out["x_RD"].push_back(in.at("x")[static_cast<size_t>(pair / c.K * D + d)]);
@@ -164,7 +172,7 @@ TEST_CASE("unpermute: sums over k with residual and addend, in place, and permut
       op.backward = [c](const OpRun& r) {
         const Plan plan = MakePlan(r, c);
         Permute(r.stream(), {.x_TD = r["d.y"], .source = plan.source, .offsets = plan.offsets, .x_RD = r["d.y_RD"],
-                             .top_k = c.K});
+                             .top_k = c.K, .slot = plan.slot});
         Copy(r.stream(), r["d.y"], r["d.residual"]);
         Copy(r.stream(), r["d.y"], r["d.addend"]);
       };

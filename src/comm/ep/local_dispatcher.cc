@@ -35,7 +35,8 @@ void LocalDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle
                    .offsets = handle.offsets,
                    .x_RD = x_RD,
                    .w_R = w_R,
-                   .top_k = top_k_});
+                   .top_k = top_k_,
+                   .slot = handle.slot});
 }
 
 void LocalDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD,

@@ -20,7 +20,8 @@ void RoundDispatcher::Pack(const Stream& stream, const RoutingHandle& handle, co
                    .offsets = handle.send_offsets,
                    .x_RD = x_sent,
                    .w_R = w_sent,
-                   .top_k = handle.idx.dim(1)});
+                   .top_k = handle.idx.dim(1),
+                   .slot = handle.send_slot});
 }
 
 void RoundDispatcher::Unpack(const Stream& stream, const RoutingHandle& handle, const Tensor& y_sent,

@@ -26,12 +26,21 @@ void PermutePlan(const Stream& stream, const PermutePlanArgs& g, const Tensor& o
 }
 
 void Permute(const Stream& stream, const PermuteArgs& g) {
-  const int64_t* num_rows = g.offsets.as<int64_t>() + (g.offsets.dim(0) - 1);
-  YM_CUDA_CHECK(stream, "Permute",
-                PermuteRows(g.x_TD.data(), g.x_TD.dim(1) * DTypeBytes(g.x_TD.dtype()), g.source.as<int64_t>(),
-                            num_rows, g.x_RD.dim(0), g.top_k, g.x_RD.data(), g.w_TK.data(),
-                            g.w_TK.defined() ? static_cast<int>(DTypeBytes(g.w_TK.dtype())) : 0, g.w_R.data(),
-                            CudaStream(stream)));
+  YM_CUDA_CHECK(
+      stream, "Permute",
+      PermuteRows({.x = g.x_TD.data(),
+                   .tokens = g.x_TD.dim(0),
+                   .row_bytes = g.x_TD.dim(1) * DTypeBytes(g.x_TD.dtype()),
+                   .source = g.source.as<int64_t>(),
+                   .slot = g.slot.defined() ? g.slot.as<int64_t>() : nullptr,
+                   .num_rows = g.offsets.as<int64_t>() + (g.offsets.dim(0) - 1),
+                   .rows = g.x_RD.dim(0),
+                   .top_k = g.top_k,
+                   .out = g.x_RD.data(),
+                   .w = g.w_TK.data(),
+                   .weight_bytes = g.w_TK.defined() ? static_cast<int>(DTypeBytes(g.w_TK.dtype())) : 0,
+                   .w_out = g.w_R.data()},
+                  CudaStream(stream)));
 }
 
 void Unpermute(const Stream& stream, const UnpermuteArgs& g) {

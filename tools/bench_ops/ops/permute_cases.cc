@@ -54,10 +54,11 @@ BenchOp BenchPermute(const BenchSizes& s) {
                                   .offsets = r["offsets"],
                                   .x_RD = r["x_RD"],
                                   .w_R = r["w_R"],
-                                  .top_k = top_k});
+                                  .top_k = top_k,
+                                  .slot = r["slot"]});
            },
        .outputs = {"x_RD", "w_R"},
-       .moves = {{"x_TD"}, {"w_TK"}, {"source"}, {"x_RD"}, {"w_R"}}},
+       .moves = {{"x_TD"}, {"w_TK"}, {"slot"}, {"x_RD"}, {"w_R"}}},
       {.name = "backward",
        .run =
            [](const BenchRun& r) {
@@ -109,10 +110,11 @@ BenchOp BenchUnpermute(const BenchSizes& s) {
                                   .source = r["source"],
                                   .offsets = r["offsets"],
                                   .x_RD = r["dy_RD"],
-                                  .top_k = top_k});
+                                  .top_k = top_k,
+                                  .slot = r["slot"]});
            },
        .outputs = {"dy_RD"},
-       .moves = {{"dy_TD"}, {"source"}, {"dy_RD"}}},
+       .moves = {{"dy_TD"}, {"slot"}, {"dy_RD"}}},
   };
   return op;
 }
