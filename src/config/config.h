@@ -64,6 +64,8 @@ struct EpConfig {
   // arrival; auto: by the layout alone (ModeFor in src/comm/ep/ep_plan.h).
   std::string mode = "expanded";
   std::string transport = "auto";  // of cuda devices: auto | peer | ipc | windows | nccl | nccl_exact
+  // What dispatch carries to experts. compute: rows in the compute type; recipe: 8-bit rows and their scales.
+  std::string payload = "compute";
   int64_t num_sms = 24;            // multiprocessors for dispatch and combine over peer memory
   double ragged_buffer_factor = -1;          // window rows as a multiple of the balanced load; -1: worst case
   int64_t overflow_check_every_n_steps = 1;  // how often the host looks whether a window was too small

@@ -304,6 +304,11 @@ Section EpSection() {
         "in messages of the size that is needed, for which the host waits in each layer; auto: peer where all ranks of a "
         "group reach each other's memory, else nccl")
       .OneOf({"auto", "peer", "ipc", "windows", "nccl", "nccl_exact"});
+  s.Add("payload", &EpConfig::payload,
+        "what dispatch carries to experts, forward and backward. compute: rows in the compute type; recipe: rows in "
+        "the 8 bits of precision.compute and their scales, about half as many bytes, which are kept for backward too "
+        "(docs/quantisation.md). Combine carries the compute type")
+      .OneOf({"compute", "recipe"});
   s.Add("num_sms", &EpConfig::num_sms,
         "multiprocessors of a GPU that dispatch and combine over peer memory use; ranks that share a GPU need as many each")
       .AtLeast(1)

@@ -214,6 +214,19 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
   }
   if (good({"moe.pad_to_capacity", "moe.capacity_factor"}) && moe.pad_to_capacity && moe.capacity_factor == 0)
     fail("moe.pad_to_capacity", "needs moe.capacity_factor above 0");
+  if (good({"ep.payload", "precision.compute", "precision.fp8_block_scales", "moe.pad_to_capacity"}) &&
+      config.ep.payload == "recipe") {
+    const PrecisionConfig& p = config.precision;
+    if (p.compute != "fp8_block" && p.compute != "mxfp8") {
+      fail("ep.payload", StrCat("recipe needs precision.compute: fp8_block or mxfp8, found ", p.compute));
+    } else if (p.compute == "fp8_block" && p.fp8_block_scales != "power_of_two") {
+      fail("ep.payload",
+           "recipe needs precision.fp8_block_scales: power_of_two: rows that were received are quantised again along "
+           "the other axis, and exact scales would be rounded twice");
+    } else if (moe.pad_to_capacity) {
+      fail("ep.payload", "recipe does not go with moe.pad_to_capacity: padding copies rows in the compute type");
+    }
+  }
   if (good({"moe.drop_policy", "moe.capacity_factor"}) && moe.drop_policy != MoeConfig().drop_policy &&
       moe.capacity_factor == 0)
     fail("moe.drop_policy", "needs moe.capacity_factor above 0: without it nothing is dropped");

@@ -32,6 +32,8 @@ namespace yardmaster {
 
 struct GemmRecipe {
   std::optional<QuantFormat> format;  // none: the operands' own precision
+  // Rows go to experts in 8 bits (ops/wire_rows.h), and are kept as such for backward.
+  bool quantised_dispatch = false;
   bool operator==(const GemmRecipe&) const = default;
 };
 

@@ -13,14 +13,16 @@
 namespace yardmaster {
 namespace {
 
-ComputeTypes TypesOf(const PrecisionConfig& precision, DeviceKind device) {
+ComputeTypes TypesOf(const Config& config, DeviceKind device) {
+  const PrecisionConfig& precision = config.precision;
   if (precision.compute == "fp64") return {DType::kF64, DType::kF64};
   if (precision.compute == "fp32") return {DType::kF32, DType::kF32};
   if (precision.compute == "bf16") return {DType::kBF16, DType::kF32};
   QuantFormat format;
   format.kind = precision.compute == "fp8_block" ? QuantKind::kFp8Block : QuantKind::kMxfp8;
   format.power_of_two = precision.fp8_block_scales == "power_of_two";
-  return {device == DeviceKind::kCuda ? DType::kBF16 : DType::kF32, DType::kF32, {format}};
+  return {device == DeviceKind::kCuda ? DType::kBF16 : DType::kF32, DType::kF32,
+          {format, /*quantised_dispatch=*/config.ep.payload == "recipe"}};
 }
 
 Implementations HowOf(const Config& config) {
@@ -60,7 +62,7 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
       dispatcher_(dispatcher),
       device_(device),
       stream_(device),
-      types_(TypesOf(config.precision, device->target())),
+      types_(TypesOf(config, device->target())),
       how_(HowOf(config)),
       weights_("weights", device),
       gradients_("gradients", device),

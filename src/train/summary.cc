@@ -65,7 +65,7 @@ std::string PrecisionTable(const Config& c, DeviceKind device) {
   out += Row("  products", StrCat("attention projections, dense", moe ? " and shared MLPs, routed experts" : " MLPs",
                                   " (forward, input and weight gradients): ", products));
   out += Row("  kept high", StrCat("embedding, head, attention, norms", c.model.num_nextn_predict_layers > 0 ? ", eh_proj" : "", " ",
-                                   work, moe ? StrCat("; router ", wide, "; dispatch, combine ", work) : ""));
+                                   work, moe ? StrCat("; router ", wide, c.ep.payload == "recipe" ? "; dispatch 8-bit rows, combine " : "; dispatch, combine ", work) : ""));
   return out;
 }
 

@@ -14,6 +14,7 @@
 #include "src/ops/rmsnorm.h"
 #include "src/ops/step_control.h"
 #include "src/ops/swiglu.h"
+#include "src/ops/wire_rows.h"
 #include "src/tensor/safetensors.h"
 #include "tests/cuda/gpu.h"
 #if YM_HAVE_CUDA
@@ -285,6 +286,38 @@ TEST_CASE("quantize on the GPU: fused with SwiGLU and RMSNorm, the bytes of the 
     QuantizeNormed(gpu.stream(), {.format = format, .h = x, .rstd = rstd, .weight = weight, .offsets = off, .rows = b_rows.gpu(), .cols = b_cols.gpu()},
                    gpu.work());
     check();
+  }
+}
+
+TEST_CASE("wire rows on the GPU: packed and unpacked as on the cpu device") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 29, size_t{1} << 20);
+  CpuFixture cpu;
+  for (const QuantFormat& format : {kMx, kPow2}) {
+    for (const auto& [R, D] : {std::pair<int64_t, int64_t>{300, 384}, {300, 304}, {140, 7168}}) {
+      INFO(QuantName(format) << " " << R << " x " << D);
+      const Pair x = MakePair(gpu, Source(DType::kBF16, R, D, false).view());
+      const int64_t W = WireBytes(format, D), L = 4;
+      const Tensor x_cpu = cpu.Make(DType::kF32, {R, D}, ValuesOf(x.cpu()));
+      const Pair wire = MakePair(gpu, DType::kU8, {R, W});
+      PackRows(cpu.stream(), {.format = format, .x = x_cpu, .wire = wire.cpu()}, cpu.work());
+      PackRows(gpu.stream(), {.format = format, .x = x.gpu, .wire = wire.gpu}, gpu.work());
+      const std::string there = gpu.Bytes(wire.gpu);
+      const int64_t used = WireScales(D) + (D + format.run() - 1) / format.run() * DTypeBytes(format.scale_type());
+      int64_t different = 0;
+      for (int64_t r = 0; r < R; ++r)
+        for (int64_t i = 0; i < used; ++i)
+          different += static_cast<uint8_t>(there[static_cast<size_t>(r * W + i)]) != wire.cpu().as<uint8_t>()[r * W + i];
+      CHECK(different == 0);
+      HostTensor off_host(DType::kI64, {L + 1});
+      SetValues(off_host.view(), {0, 7, 7, 135, static_cast<double>(R - 3)});
+      const Pair off = MakePair(gpu, off_host.view());
+      const Copy rows = MakeCopy(gpu, format, {R, D}), cols = MakeCopy(gpu, format, {D, PaddedRows(R, L)});
+      UnpackRows(cpu.stream(), {.format = format, .D = D, .wire = wire.cpu(), .offsets = off.cpu(), .rows = rows.cpu(), .cols = cols.cpu()}, cpu.work());
+      UnpackRows(gpu.stream(), {.format = format, .D = D, .wire = wire.gpu, .offsets = off.gpu, .rows = rows.gpu(), .cols = cols.gpu()}, gpu.work());
+      CheckSame(gpu, rows);
+      CheckSame(gpu, cols);
+    }
   }
 }
 

@@ -63,6 +63,8 @@ constexpr ComputeTypes kDouble{DType::kF64, DType::kF64};
 constexpr ComputeTypes kFloat{DType::kF32, DType::kF32};
 
 constexpr ComputeTypes kFp8Block{DType::kF32, DType::kF32, {QuantFormat{QuantKind::kFp8Block, true}}};
+constexpr ComputeTypes kFp8Wire{
+    DType::kF32, DType::kF32, {QuantFormat{QuantKind::kFp8Block, true}, /*quantised_dispatch=*/true}};
 constexpr ComputeTypes kMxfp8{DType::kF32, DType::kF32, {QuantFormat{QuantKind::kMxfp8}}};
 
 inline std::unique_ptr<Device> OneThread() { return MakeCpuDevice({.threads = 1}); }

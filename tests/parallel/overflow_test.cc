@@ -49,6 +49,27 @@ TEST_CASE("windows too small: bit-identical to ample ones, however seldom the ho
   }
 }
 
+TEST_CASE("windows too small for rows in 8 bits: bit-identical to ample ones, and near one rank's") {
+  ManyRanks runs;
+  const std::vector<std::string> wire = {"precision.compute=fp8_block", "ep.payload=recipe", "runtime.device=cpu",
+                                         "train.steps=5"};
+  const auto train = [&](const std::string& name, int ranks, const std::string& factor) {
+    std::vector<std::string> settings = Settings(ranks, factor);
+    settings.insert(settings.end(), wire.begin(), wire.end());
+    const RunResult run = runs.Train(ranks, name, settings);
+    INFO(run.output);
+    REQUIRE(run.code == 0);
+    return run;
+  };
+  train("ample", 2, "-1");
+  CHECK(Replays(train("small", 2, "1")) > 0);
+  CHECK(runs.Steps("small") == runs.Steps("ample"));
+  CHECK((runs.Tensors("small", 5) == runs.Tensors("ample", 5)));
+  train("alone", 1, "-1");
+  for (size_t i = 0; i < 5; ++i)
+    CHECK(NumberIn(runs.Steps("ample")[i], "loss") == Approx(NumberIn(runs.Steps("alone")[i], "loss")).epsilon(5e-3));
+}
+
 TEST_CASE("the factor that a run names avoids its replays") {
   ManyRanks runs;
   const RunResult small = runs.Train(2, "small", Settings(2, "1"));

@@ -1,13 +1,17 @@
 #include "src/nn/moe/exact_rounds.h"
 
+#include "src/nn/moe/dispatched_rows.h"
 #include "src/nn/moe/moe_layer.h"
 
 namespace yardmaster {
 namespace {
 
-// One row for each (token, expert), in send order.
+// One row for each (token, expert), in send order: results, and what dispatch carries.
 Tensor SendOrder(Context& ctx, const char* what, const MoeSaved& s) {
   return ctx.work.Allocate(what, s.x.dtype(), {s.router.w.elements(), s.x.cols()});
+}
+Tensor SendOrderOfDispatched(Context& ctx, const char* what, const MoeSaved& s) {
+  return AllocateDispatched(ctx, ctx.work, what, s.router.w.elements(), s.x.cols());
 }
 
 }  // namespace
@@ -16,10 +20,12 @@ void ForwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher, 
                      const Tensor& residual, const Tensor& addend, const Tensor& y, MoeSaved& s) {
   ArenaScope scope(ctx.work);
   const Tensor rows = SendOrder(ctx, "rounds/rows", s);  // x on its way there, y on its way back
+  const bool quantised = ctx.types.recipe.quantised_dispatch;
+  const Tensor x = quantised ? SendOrderOfDispatched(ctx, "rounds/x", s) : rows;
   const Tensor w = ctx.work.Allocate("rounds/w", ctx.types.accum, {s.router.w.elements()});
-  dispatcher.Pack(ctx.stream, s.handle, s.x, s.router.w, rows, w);
+  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.x), s.router.w, x, w);
   for (int64_t r = 0; r < dispatcher.NumRounds(s.handle); ++r) {
-    dispatcher.Send(ctx.stream, s.handle, r, rows, s.x_RD);
+    dispatcher.Send(ctx.stream, s.handle, r, x, s.x_RD);
     dispatcher.Send(ctx.stream, s.handle, r, w, s.w_R);
     experts.Forward(ctx, mb, s.y_RD, s.experts);
     dispatcher.Return(ctx.stream, s.handle, r, s.y_RD, rows);
@@ -30,15 +36,17 @@ void ForwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher, 
 void BackwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher,
                       const GroupedExperts& experts, const Tensor& addend, MoeSaved& s) {
   ArenaScope scope(ctx.work);
-  const Tensor x = SendOrder(ctx, "rounds/x", s);
+  const bool quantised = ctx.types.recipe.quantised_dispatch;
+  const Tensor x = SendOrderOfDispatched(ctx, "rounds/x", s);
   const Tensor rows = SendOrder(ctx, "rounds/rows", s);  // dy on its way there, dx on its way back
+  const Tensor dy = quantised ? SendOrderOfDispatched(ctx, "rounds/dy", s) : rows;
   const Tensor w = ctx.work.Allocate("rounds/w", ctx.types.accum, {s.router.w.elements()});  // and dw
-  dispatcher.Pack(ctx.stream, s.handle, s.x, s.router.w, x, w);
-  dispatcher.Pack(ctx.stream, s.handle, s.dy, {}, rows, {});
+  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.x), s.router.w, x, w);
+  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.dy), {}, dy, {});
   for (int64_t r = 0; r < dispatcher.NumRounds(s.handle); ++r) {
     dispatcher.Send(ctx.stream, s.handle, r, x, s.x_RD);
     dispatcher.Send(ctx.stream, s.handle, r, w, s.w_R);
-    dispatcher.Send(ctx.stream, s.handle, r, rows, s.dy_RD);
+    dispatcher.Send(ctx.stream, s.handle, r, dy, s.dy_RD);
     ArenaScope round(*mb.saved);
     experts.GateUp(ctx, s.experts);
     experts.BackwardInput(ctx, mb, s.dy_RD, s.dw_R, s.dx_RD, s.experts);

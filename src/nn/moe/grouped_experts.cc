@@ -4,6 +4,7 @@
 #include "src/ops/pad_rows.h"
 #include "src/ops/recipe_gemm.h"
 #include "src/ops/swiglu.h"
+#include "src/ops/wire_rows.h"
 
 namespace yardmaster {
 namespace {
@@ -15,10 +16,27 @@ Tensor NumRows(const Tensor& offsets) { return offsets.Slice(offsets.dim(0) - 1,
 
 GroupedExperts::GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D,
                                int64_t F, int64_t begin, int64_t count, double init_std)
-    : F_(F),
+    : D_(D),
+      F_(F),
       w1_(list.AddExpert(prefix + ".gate_up_proj", {E, 2 * F, D}, begin, count, init_std)),
       w2_(list.AddExpert(prefix + ".down_proj", {E, D, F}, begin, count, init_std)) {
   w1_->in_recipe = w2_->in_recipe = true;
+}
+
+RecipeOperand GroupedExperts::Received(Context& ctx, const Tensor& x, const Tensor& offsets, Arena* rows,
+                                       Arena* cols) const {
+  const GemmRecipe& recipe = ctx.types.recipe;
+  if (!recipe.quantised_dispatch) return WithCopies(ctx.stream, recipe, x, offsets, rows, cols);
+  const RecipeOperand operand = CopiesOf(recipe, x.dim(0), D_, offsets, rows, cols);
+  UnpackRows(ctx.stream,
+             {.format = *recipe.format,
+              .D = D_,
+              .wire = x,
+              .offsets = offsets,
+              .rows = operand.rows,
+              .cols = operand.cols},
+             ctx.work);
+  return operand;
 }
 
 void GroupedExperts::Save(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& w,
@@ -63,8 +81,9 @@ void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
     PadRows(ctx.stream, {.ragged = saved.ragged_x, .offsets = saved.ragged_offsets, .padded = saved.x});
     PadRows(ctx.stream, {.ragged = saved.ragged_w, .offsets = saved.ragged_offsets, .padded = saved.w});
   }
+  ArenaScope scope(ctx.work);
   RecipeForward(ctx.stream, ctx.types.recipe,
-                {.x = saved.x,
+                {.x = Received(ctx, saved.x, saved.offsets, &ctx.work, nullptr),
                  .w = w1_->weight(),
                  .offsets = saved.offsets,
                  .y = saved.gate_up,
@@ -74,7 +93,7 @@ void GroupedExperts::GateUp(Context& ctx, const ExpertsSaved& saved) const {
 
 void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw,
                                    const Tensor& dx, ExpertsSaved& saved) const {
-  const int64_t rows = saved.x.dim(0), D = dy.cols();
+  const int64_t rows = saved.x.dim(0), D = D_;
   const bool padded = saved.padded_rows > 0;
   ArenaScope scope(ctx.work);
   Arena& values = ctx.ValuesUntilWeights(*mb.saved);
@@ -87,7 +106,7 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
   if (padded) PadRows(ctx.stream, {.ragged = dy, .offsets = saved.ragged_offsets, .padded = dy_in});
   {
     ArenaScope copies(ctx.work);
-    saved.dy = ctx.ForBoth(dy_in, *mb.saved, saved.offsets);
+    saved.dy = Received(ctx, dy_in, saved.offsets, &ctx.work, mb.saved);
     RecipeBackwardInput(ctx.stream, ctx.types.recipe,
                         {.dy = saved.dy,
                          .w = w2_->weight(),
@@ -129,7 +148,8 @@ void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const Expe
                          ctx.work);
   };
   weight(saved.dy, saved.act, w2_);
-  weight(saved.dgate_up, saved.x, w1_);
+  ArenaScope scope(ctx.work);
+  weight(saved.dgate_up, Received(ctx, saved.x, saved.offsets, nullptr, &ctx.work), w1_);
 }
 
 }  // namespace yardmaster

@@ -16,7 +16,7 @@ namespace yardmaster {
 
 struct ExpertsSaved {
   // What is computed on: the caller's, or with padding copies of [L M] rows.
-  Tensor x;        // [R, D]
+  Tensor x;        // [R, D], or as it was dispatched: U8 [R, WireBytes] (ops/wire_rows.h)
   Tensor w;        // [R], accumulator type
   Tensor offsets;  // int64 [L + 1]
   Tensor gate_up;  // [R, 2F]
@@ -43,6 +43,7 @@ class GroupedExperts {
   void Forward(Context& ctx, MicroBatch& mb, const Tensor& y, ExpertsSaved& saved) const;
   // The first part of Forward alone: x -> gate_up, for a backward whose window held other rows meanwhile.
   void GateUp(Context& ctx, const ExpertsSaved& saved) const;
+  // dy as x: values, or as it was dispatched.
   // dact = dy W2_l;  dgate_up and dw by ops/swiglu.h;  dx = dgate_up W1_l.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw, const Tensor& dx,
                      ExpertsSaved& saved) const;
@@ -50,7 +51,10 @@ class GroupedExperts {
   void BackwardWeight(Context& ctx, MicroBatch& mb, const ExpertsSaved& saved) const;
 
  private:
-  int64_t F_;
+  // Dispatched rows as an operand: [R, D] with copies in the arenas that are given, null for none.
+  RecipeOperand Received(Context& ctx, const Tensor& x, const Tensor& offsets, Arena* rows, Arena* cols) const;
+
+  int64_t D_, F_;
   Parameter* w1_;  // [L, 2F, D]
   Parameter* w2_;  // [L, D, F]
 };

@@ -1,6 +1,7 @@
 #include "src/nn/moe/moe_layer.h"
 
 #include "src/comm/ep/round_dispatcher.h"
+#include "src/nn/moe/dispatched_rows.h"
 #include "src/nn/moe/exact_rounds.h"
 #include "src/ops/elementwise.h"
 
@@ -48,11 +49,13 @@ void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) co
 
 void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
-  s.x_RD = mb.saved->Allocate("moe/x_RD", ctx.types.compute, {R, D});
+  s.x_RD = AllocateDispatched(ctx, *mb.saved, "moe/x_RD", R, D);
   s.w_R = mb.saved->Allocate("moe/w_R", ctx.types.accum, {R});
+  ArenaScope scope(ctx.work);  // until the rows are on their way
   if (!Rounds(mb)) {
+    const Tensor x = PackForDispatch(ctx, s.x);
     const CommunicationStream side = ctx.Fork();
-    dispatcher_->Dispatch(side.stream, s.handle, s.x, s.router.w, s.x_RD, s.w_R, *side.work);
+    dispatcher_->Dispatch(side.stream, s.handle, x, s.router.w, s.x_RD, s.w_R, *side.work);
   }
   if (has_shared_) shared_.Forward(ctx, mb, s.x, y, s.shared);
   ctx.Join();
@@ -77,12 +80,12 @@ int64_t MoeLayer::PaddedRows(const MicroBatch& mb) const {
 void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
   experts_.Save(ctx, mb, s.x_RD, s.w_R, s.handle.offsets, PaddedRows(mb), s.experts);
   s.window = mb.saved->Mark();
-  s.y_RD = mb.saved->Allocate("moe/y_RD", ctx.types.compute, s.x_RD.shape());
+  s.y_RD = mb.saved->Allocate("moe/y_RD", ctx.types.compute, {s.x_RD.dim(0), s.x.cols()});
   if (!Rounds(mb)) experts_.Forward(ctx, mb, s.y_RD, s.experts);
 }
 
 void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  s.dx_RD = mb.saved->Allocate("moe/dx_RD", ctx.types.compute, s.x_RD.shape());
+  s.dx_RD = mb.saved->Allocate("moe/dx_RD", ctx.types.compute, {s.x_RD.dim(0), s.x.cols()});
   s.dw_R = mb.saved->Allocate("moe/dw_R", ctx.types.accum, s.w_R.shape());
   s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
   if (Rounds(mb)) return;
@@ -118,11 +121,13 @@ void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residu
 void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, MoeSaved& s) const {
   YM_CHECK(!mb.zero_routed_experts, "zero_routed_experts is for evaluation only");
   s.dy = dy;
-  s.dy_RD = mb.saved->Allocate("moe/dy_RD", ctx.types.compute, s.x_RD.shape());
+  s.dy_RD = AllocateDispatched(ctx, *mb.saved, "moe/dy_RD", s.x_RD.dim(0), s.x.cols());
   s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
+  ArenaScope scope(ctx.work);
   if (!Rounds(mb)) {
+    const Tensor dy_sent = PackForDispatch(ctx, dy);
     const CommunicationStream side = ctx.Fork();
-    dispatcher_->Dispatch(side.stream, s.handle, dy, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, *side.work);
+    dispatcher_->Dispatch(side.stream, s.handle, dy_sent, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, *side.work);
   }
   if (has_shared_) shared_.BackwardInput(ctx, mb, dy, s.dx, s.shared);
   ctx.Join();

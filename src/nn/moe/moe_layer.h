@@ -24,7 +24,7 @@ struct MoeSaved {
   Tensor x;  // [T, D], the caller's: normalised input
   RouterSaved router;
   RoutingHandle handle;
-  Tensor x_RD;  // [R, D], dispatched
+  Tensor x_RD;  // [R, D], dispatched; with a quantised dispatch U8 [R, WireBytes] (ops/wire_rows.h)
   Tensor w_R;   // [R], accumulator type
   ExpertsSaved experts;
   MlpSaved shared;
@@ -32,7 +32,7 @@ struct MoeSaved {
   Tensor y_RD;        // [R, D], from experts to combine
   // Backward.
   Tensor dy;           // [T, D], the caller's
-  Tensor dy_RD;        // [R, D]
+  Tensor dy_RD;        // as x_RD
   Tensor dx_RD, dw_R;  // [R, D]; [R]
   Tensor dx;           // [T, D]: of the shared expert, then of all, for route
   Tensor dw_TK;        // [T, K], accumulator type

@@ -1,0 +1,68 @@
+#include "src/ops/wire_rows.h"
+
+#include "src/ops/cpu/wire_rows_cpu.h"
+#include "src/ops/op_args.h"
+#if YM_HAVE_CUDA
+#include "src/ops/cuda/wire_rows_cuda.h"
+#endif
+
+namespace yardmaster {
+namespace {
+
+void CheckFormat(const Stream& stream, const QuantFormat& format, int64_t D) {
+  YM_CHECK(format.kind == QuantKind::kMxfp8 || format.power_of_two, "rows travel with scales that are powers of two");
+  YM_CHECK(stream.target() != DeviceKind::kCuda || D % 16 == 0, D, " columns: cuda takes multiples of 16");
+}
+
+Quantized DenseCopy(const QuantFormat& format, int64_t T, int64_t D, Arena& work) {
+  return {work.Allocate("wire/codes", DType::kU8, {T, D}),
+          work.Allocate("wire/scales", format.scale_type(), ScaleShape(format, T, D))};
+}
+
+}  // namespace
+
+void PackRows(const Stream& stream, const PackRowsArgs& g, Arena& work) {
+  const OpArgs check(stream, "PackRows");
+  check.Rank("x", g.x, 2);
+  const int64_t T = g.x.dim(0), D = g.x.dim(1);
+  CheckFormat(stream, g.format, D);
+  check.Contiguous("x", g.x, stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32, {T, D});
+  check.Contiguous("wire", g.wire, DType::kU8, {T, WireBytes(g.format, D)});
+  check.Traffic({&g.x, &g.wire}, {T, D});
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::PackRows(stream, g);
+#endif
+  if (stream.target() == DeviceKind::kCuda) return;  // the dry device that plans for it: no workspace
+  ArenaScope scope(work);
+  const Quantized rows = DenseCopy(g.format, T, D, work);
+  QuantizeRows(stream, {.format = g.format, .x = g.x, .rows = rows});
+  if (!stream.dry()) cpu::Interleave(stream, g, rows);
+}
+
+void UnpackRows(const Stream& stream, const UnpackRowsArgs& g, Arena& work) {
+  const OpArgs check(stream, "UnpackRows");
+  check.Rank("wire", g.wire, 2);
+  const int64_t R = g.wire.dim(0), L = g.offsets.defined() ? g.offsets.dim(0) - 1 : 1;
+  CheckFormat(stream, g.format, g.D);
+  check.Contiguous("wire", g.wire, DType::kU8, {R, WireBytes(g.format, g.D)});
+  if (g.offsets.defined()) check.Contiguous("offsets", g.offsets, DType::kI64, {L + 1});
+  const auto copy = [&](const char* name, const Quantized& q, int64_t rows, int64_t columns) {
+    if (!q.defined()) return;
+    check.Contiguous(name, q.codes, DType::kU8, {rows, columns});
+    check.Contiguous(name, q.scales, g.format.scale_type(), ScaleShape(g.format, rows, columns));
+  };
+  copy("rows", g.rows, R, g.D);
+  copy("cols", g.cols, g.D, PaddedRows(R, L));
+  check.Traffic({&g.wire, &g.rows.codes, &g.cols.codes}, {R, g.D});
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::UnpackRows(stream, g);
+#endif
+  if (stream.target() == DeviceKind::kCuda) return;
+  ArenaScope scope(work);
+  const Tensor values = work.Allocate("wire/values", DType::kF32, {R, g.D});
+  if (!stream.dry()) cpu::DecodeWire(stream, g, values);
+  QuantizeRows(stream,
+               {.format = g.format, .x = values, .offsets = g.offsets, .rows = g.rows, .cols = g.cols});
+}
+
+}  // namespace yardmaster
