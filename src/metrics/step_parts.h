@@ -10,8 +10,9 @@
 
 namespace yardmaster {
 
-// "grouped_gemm", "dispatch", "combine", "attention", "dense_gemm", "router", "norm", "activation", "loss",
-// "optimizer", "other". The products of the head belong to the loss; a router's to dense_gemm.
+// "grouped_gemm", "dispatch", "combine", "attention", "dense_gemm", "quantise", "router", "norm", "activation",
+// "loss", "optimizer", "other". The products of the head belong to the loss; a router's to dense_gemm; quantising
+// that an op does on its way to that op.
 const char* PartOf(const std::string& op);
 
 struct PartTime {

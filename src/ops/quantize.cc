@@ -68,6 +68,7 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
   CheckQuantized(check, "rows", g.format, g.rows, {R, C});
   CheckQuantized(check, "cols", g.format, g.cols, {C, PaddedRows(R, L)});
   CheckColumns(stream, C);
+  check.Traffic({&g.x, &g.rows.codes, &g.rows.scales, &g.cols.codes, &g.cols.scales}, {R, C});
   if (stream.dry() || g.x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeRows(stream, g);
 #if YM_HAVE_CUDA
@@ -85,6 +86,7 @@ void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   CheckQuantized(check, "cols", g.format, g.cols, {L, K, N});
   CheckColumns(stream, N);
   CheckColumns(stream, K);
+  check.Traffic({&g.w, &g.rows.codes, &g.rows.scales, &g.cols.codes, &g.cols.scales}, {L, N, K});
   if (stream.dry() || g.w.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeWeights(stream, g);
 #if YM_HAVE_CUDA

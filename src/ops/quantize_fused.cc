@@ -44,6 +44,7 @@ void QuantizeSwiglu(const Stream& stream, const QuantizeSwigluArgs& g, Arena& wo
   check.Contiguous("gate_up", g.gate_up, WorkType(stream), {R, 2 * F});
   if (g.w.defined()) check.Contiguous("w", g.w, DType::kF32, {R});
   CheckCopies(stream, check, g.format, g.rows, g.cols, g.offsets, R, F);
+  check.Traffic({&g.gate_up, &g.rows.codes, &g.rows.scales, &g.cols.codes, &g.cols.scales}, {R, F});
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) return cuda::QuantizeSwiglu(stream, g);
 #endif

@@ -68,7 +68,7 @@ Tensor Decoded(const Stream& stream, const char* what, const Tensor& codes, Aren
 }  // namespace
 
 void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
-  const OpArgs check(stream, "ScaledGemm");
+  const OpArgs check(stream, g.offsets.defined() ? "GroupedGemmScaled" : "ScaledGemm");
   check.Rank("y", g.y, 2);
   check.Rank("x", g.x.codes, 2);
   check.Rank("w", g.w.codes, 3);
@@ -104,7 +104,7 @@ void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
 }
 
 void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena& work) {
-  const OpArgs check(stream, "ScaledGemmWeight");
+  const OpArgs check(stream, g.offsets.defined() ? "GroupedGemmScaledWeight" : "ScaledGemmWeight");
   check.Rank("dw", g.dw, 3);
   const int64_t L = g.dw.dim(0), N = g.dw.dim(1), K = g.dw.dim(2);
   CheckOperand(check, "dy", g.format, g.dy, {N, PaddedRows(g.rows, L)});

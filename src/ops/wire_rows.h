@@ -5,9 +5,9 @@
 // FP32 for 128 (fp8_block) or an E8M0 byte for 32 (mxfp8), so that both take D / 32 bytes. Scales are powers of two.
 //   PackRows    x_TD -> wire_TW, before dispatch: a token is quantised once, however many experts it goes to
 //   UnpackRows  wire_RW -> copies for products, both from one read: `rows` has the values that were packed. `cols` is
-//               quantised anew along the other axis, from the values that all ranks see; of powers of two, scales
-//               are not rounded a second time, and a code changes only where its column run holds values 2^6 as
-//               large or more (its last bits fall below the run's smallest step)
+//               quantised anew along the other axis, from the values that were received. With powers of two that
+//               rounds a second time only what lies under about 2^-15 of its run's largest value, along either axis:
+//               elsewhere both keep the same four bits
 // Received rows can be kept for backward as they are, in about half of BF16's memory.
 #pragma once
 

@@ -47,6 +47,9 @@ TEST_CASE("every op of a step has a part of its own kind") {
   CHECK(std::string(PartOf("RmsNormBackward")) == "norm");
   CHECK(std::string(PartOf("SwigluForward")) == "activation");
   CHECK(std::string(PartOf("LinearCrossEntropy")) == "loss");
+  CHECK(std::string(PartOf("GroupedGemmScaledWeight")) == "grouped_gemm");
+  CHECK(std::string(PartOf("ScaledGemm")) == "dense_gemm");
+  CHECK(std::string(PartOf("QuantizeRows")) == "quantise");
   CHECK(std::string(PartOf("SumSquares")) == "optimizer");
   CHECK(std::string(PartOf("Copy")) == "other");
 }

@@ -136,10 +136,8 @@ TEST_CASE("rows that travel in 8 bits: the forward of rows that are quantised on
     losses.push_back(model.loss());
   }
   CHECK(losses[0] == losses[1]);
-  // Weight gradients of experts see x and dy quantised along both axes, one after the other.
-  const double difference = Difference(gradients[1], gradients[0]);
-  CHECK(difference > 0);
-  CHECK(difference < 0.05);
+  // Weight gradients of experts see x and dy quantised along both axes: the same codes but for the smallest.
+  CHECK(Difference(gradients[1], gradients[0]) < 0.01);
 }
 
 TEST_CASE("two micro-batches sum to one of double size") {
