@@ -85,11 +85,14 @@ void DispatchAll(EpWorld& world, const auto& in) {
     r.dispatcher->Dispatch(world.stream(s), r.handle_, in.at[s].x, in.at[s].w, in.at[s].x_R, in.at[s].w_R, r.work);
   }
 }
-// backward: without the weights, as of dy.
+// backward: without the weights, as of dy; as rows of bytes, which 8-bit rows are.
 void DispatchRowsAll(EpWorld& world, const auto& in) {
+  const auto bytes = [](const Tensor& t) {
+    return Tensor(t.data(), DType::kU8, {t.dim(0), t.dim(1) * DTypeBytes(t.dtype())});
+  };
   for (int s = 0; s < world.size(); ++s) {
     EpWorld::Rank& r = world.rank(s);
-    r.dispatcher->Dispatch(world.stream(s), r.handle_, in.at[s].x, {}, in.at[s].x_R, {}, r.work);
+    r.dispatcher->Dispatch(world.stream(s), r.handle_, bytes(in.at[s].x), {}, bytes(in.at[s].x_R), {}, r.work);
   }
 }
 void CombineAll(EpWorld& world, const auto& in, bool weights = true) {
@@ -141,6 +144,10 @@ std::string RunCase(EpWorld& world, const EpProblem& p, EpOptions options, uint6
   Mismatches bad;
   PlanAll(world, in);
   DispatchAll(world, in);
+  if (seed % 2 == 0) {
+    world.Wait();
+    for (int s = 0; s < world.size(); ++s) world.Poison(in.at[s].x_R);  // every row must come again
+  }
   DispatchRowsAll(world, in);  // the handle serves again, as in backward
   world.Wait();
   CheckPlan(world, p, options, plans, in, bad);

@@ -74,6 +74,9 @@ class EpWorld {
     device_->Check(cudaMemset(t.data(), 0xFF, static_cast<size_t>(t.bytes())), "test", "cudaMemset");
     return t;
   }
+  void Poison(const Tensor& t) {
+    device_->Check(cudaMemset(t.data(), 0xFF, static_cast<size_t>(t.bytes())), "test", "cudaMemset");
+  }
   template <class T>
   void Set(const Tensor& t, const std::vector<T>& values) {
     if (!values.empty())

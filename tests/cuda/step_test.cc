@@ -11,7 +11,12 @@
 namespace yardmaster::testing {
 namespace {
 
-constexpr const char* kRecipes[] = {"mxfp8", "fp8_block"};
+struct RecipeCase {
+  const char *name, *compute, *payload;
+};
+constexpr RecipeCase kRecipes[] = {{"mxfp8", "mxfp8", "compute"},
+                                   {"fp8_block", "fp8_block", "compute"},
+                                   {"fp8_block rows", "fp8_block", "recipe"}};
 
 // Widths that take 16-byte accesses, the Hopper grouped GEMM and cuDNN; BF16.
 std::vector<std::string> Overrides(std::vector<std::string> more) {
@@ -211,26 +216,28 @@ TEST_CASE("gpu step: with 8-bit recipes too, and it trains as bf16 does, nearly"
   YM_NEEDS_GPU();
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");
-  const auto train = [&](const std::string& name, const std::string& compute, std::vector<std::string> more) {
-    more.push_back("precision.compute=" + compute);
+  const auto train = [&](const std::string& name, const RecipeCase& recipe, std::vector<std::string> more) {
+    more.push_back(StrCat("precision.compute=", recipe.compute));
+    more.push_back(StrCat("ep.payload=", recipe.payload));
     REQUIRE(Train(SmallRun(temp.path(), name, Overrides(std::move(more))), nullptr) == 0);
   };
   const auto last_loss = [&](const std::string& run) {
     const std::string line = MetricsLines(temp.path(), run)[11];
     return std::stod(line.substr(line.find("loss\":") + 6));
   };
-  train("bf16", "bf16", {});
-  for (const std::string compute : kRecipes) {
-    INFO(compute);
-    train(compute, compute, {});
-    train(compute + " eager", compute, {"runtime.cuda_graph=false"});
-    train(compute + " halves", compute, {"train.stop_at_step=6"});
-    train(compute + " halves", compute, {});
-    const std::string straight = ShardBytes(temp.path(), compute, 12);
-    CHECK((ShardBytes(temp.path(), compute + " eager", 12) == straight));
-    CHECK((ShardBytes(temp.path(), compute + " halves", 12) == straight));
-    CHECK(last_loss(compute) == Approx(last_loss("bf16")).epsilon(0.02));
-    CHECK(last_loss(compute) != last_loss("bf16"));
+  train("bf16", {"bf16", "bf16", "compute"}, {});
+  for (const RecipeCase& recipe : kRecipes) {
+    const std::string name = recipe.name;
+    INFO(name);
+    train(name, recipe, {});
+    train(name + " eager", recipe, {"runtime.cuda_graph=false"});
+    train(name + " halves", recipe, {"train.stop_at_step=6"});
+    train(name + " halves", recipe, {});
+    const std::string straight = ShardBytes(temp.path(), name, 12);
+    CHECK((ShardBytes(temp.path(), name + " eager", 12) == straight));
+    CHECK((ShardBytes(temp.path(), name + " halves", 12) == straight));
+    CHECK(last_loss(name) == Approx(last_loss("bf16")).epsilon(0.02));
+    CHECK(last_loss(name) != last_loss("bf16"));
   }
 }
 

@@ -51,7 +51,7 @@ TEST_CASE("windows too small: bit-identical to ample ones, however seldom the ho
 
 TEST_CASE("windows too small for rows in 8 bits: bit-identical to ample ones, and near one rank's") {
   ManyRanks runs;
-  const std::vector<std::string> wire = {"precision.compute=fp8_block", "ep.payload=recipe", "runtime.device=cpu",
+  std::vector<std::string> wire = {"precision.compute=fp8_block", "ep.payload=recipe", "runtime.device=cpu",
                                          "train.steps=5"};
   const auto train = [&](const std::string& name, int ranks, const std::string& factor) {
     std::vector<std::string> settings = Settings(ranks, factor);
@@ -66,8 +66,13 @@ TEST_CASE("windows too small for rows in 8 bits: bit-identical to ample ones, an
   CHECK(runs.Steps("small") == runs.Steps("ample"));
   CHECK((runs.Tensors("small", 5) == runs.Tensors("ample", 5)));
   train("alone", 1, "-1");
-  for (size_t i = 0; i < 5; ++i)
-    CHECK(NumberIn(runs.Steps("ample")[i], "loss") == Approx(NumberIn(runs.Steps("alone")[i], "loss")).epsilon(5e-3));
+  wire.push_back("ep.mode=deduplicated");
+  train("deduplicated", 2, "-1");
+  for (size_t i = 0; i < 5; ++i) {
+    const double alone = NumberIn(runs.Steps("alone")[i], "loss");
+    CHECK(NumberIn(runs.Steps("ample")[i], "loss") == Approx(alone).epsilon(5e-3));
+    CHECK(NumberIn(runs.Steps("deduplicated")[i], "loss") == Approx(alone).epsilon(5e-3));
+  }
 }
 
 TEST_CASE("the factor that a run names avoids its replays") {
