@@ -212,6 +212,8 @@ int RunCommandLine(int argc, char** argv) {
   gemm->add_option("--k", gemm_options.k, "input width")->capture_default_str();
   gemm->add_option("--routing", gemm_options.routing, "balanced, jitter (+-30 %), skew:S (one expert has S times the mean), one, empty")
       ->capture_default_str();
+  gemm->add_option("--precision", gemm_options.precision, "of ours: bf16 or fp8_block; the dense one is BF16")
+      ->capture_default_str();
   gemm->add_option("--ops", gemm_options.ops, "which; all by default")->delimiter(',')->check(CLI::IsMember(BenchGroupedGemmOps()));
   gemm->add_option("--pairs", gemm_options.pairs, "runs of each, in turn; at least 7")->capture_default_str();
   gemm->add_option("--heat-seconds", gemm_options.heat_seconds, "load before each measurement, so that the clock is that of a long run")

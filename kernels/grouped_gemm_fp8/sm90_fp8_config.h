@@ -21,28 +21,8 @@ static_assert(kTileRows == sm90::kTileN && kTileColumns == sm90::kTileM &&
                   kCluster == sm90::kCluster,
               "wgrad is dealt as the BF16 kernel deals it");
 
-inline constexpr int kStages = 4;  // blocks of the contraction in flight
-inline constexpr int kABytes = kTileRows * kTileK;
-inline constexpr int kBBytes = kTileColumns * kTileK;
-inline constexpr int kStageBytes = kABytes + kBBytes;
-// Scales of A are copied from a multiple of 4 on (a copy that begins between is an illegal
-// instruction on the H200), for 128 rows and 4 more at a time.
-inline constexpr int kRowScaleBox = kTileColumns + 4;
-inline constexpr int kRowScaleBytes = 1152;  // 2 x 128 + 4 scales, to a multiple of 128
-inline constexpr int kScaleBytes = kRowScaleBytes + kTileColumns * 4;
-inline constexpr int kScaleOffset = kStages * kStageBytes;
-inline constexpr int kStoreOffset = (kScaleOffset + kStages * kScaleBytes + 1023) / 1024 * 1024;
-inline constexpr int kChunkBytes = 8 * 128;  // what one copy stores: 8 rows of 128 bytes
-inline constexpr int kStoreChunks = 3;       // per warp
-inline constexpr int kBarrierOffset = kStoreOffset + kConsumerWarps * kStoreChunks * kChunkBytes;
 inline constexpr int kQueueItems = 4;  // work items dealt ahead
-inline constexpr int kQueueItemBytes = 32;
-inline constexpr int kQueueOffset = kBarrierOffset + 128;
-inline constexpr int kRowStartOffset = kQueueOffset + kQueueItems * kQueueItemBytes;
-inline constexpr int kSharedMemoryBytes = kRowStartOffset + 4 * (512 + 1);
-static_assert(kSharedMemoryBytes <= sm90::kSharedMemoryLimit &&
-              (2 * kTileColumns + 4) * 4 <= kRowScaleBytes);
-static_assert(2 * (kStages + kQueueItems) * 8 <= 128 && sizeof(sm90::WorkItem) <= kQueueItemBytes);
+inline constexpr int kMaxGroups = 512;
 
 struct Config {
   int clusters = 0;   // grid in clusters
@@ -63,20 +43,33 @@ inline Config SelectConfig(int sm_count, int free_sms) {
 // Forward's tiles: an expert of c rows has ceil(c / 256) row tiles, whole ones first, since
 // arithmetic is done in steps of 128 rows wherever they begin. Item i goes to cluster i % clusters.
 // Order within an expert: groups of `group` row tiles; in a group one column tile after the other.
+// Where the last round would leave half of the clusters idle, its items are cut into two or four
+// parts.
 class RowSchedule {
  public:
   // row_start: [experts + 1], ascending. column_groups: column tiles / blocks of a cluster, rounded
   // up.
-  YM_HOST_DEVICE RowSchedule(int experts, int column_groups, int group, const int* row_start)
-      : experts_(experts), column_groups_(column_groups), group_(group), row_start_(row_start) {}
+  YM_HOST_DEVICE RowSchedule(int experts, int column_groups, int group, int clusters,
+                             const int* row_start)
+      : experts_(experts), column_groups_(column_groups), group_(group), row_start_(row_start) {
+    for (int e = 0; e < experts; ++e) total_ += RowTiles(e) * column_groups;
+    const int rest = total_ % clusters;
+    whole_ = total_ - rest;
+    parts_ = 4 * rest <= clusters ? 4 : 2 * rest <= clusters ? 2 : 1;
+  }
 
   // False past the end. `index` must not decrease from call to call. The item's n_begin, n_size are
-  // rows.
+  // rows; n_size 0: nothing to do (a part without rows).
   YM_HOST_DEVICE bool Find(int index, sm90::WorkItem* item) {
+    int part = 0;
+    if (index >= whole_) {
+      part = (index - whole_) % parts_;
+      index = whole_ + (index - whole_) / parts_;
+    }
+    if (index >= total_) return false;
     while (index >= first_ + row_tiles_ * column_groups_) {
       first_ += row_tiles_ * column_groups_;
-      if (++expert_ >= experts_) return false;
-      row_tiles_ = (row_start_[expert_ + 1] - row_start_[expert_] + kTileRows - 1) / kTileRows;
+      row_tiles_ = RowTiles(++expert_);
     }
     const int local = index - first_;
     const int group = local / (group_ * column_groups_);
@@ -85,19 +78,27 @@ class RowSchedule {
     const int height = left < group_ ? left : group_;
     const int outer = in_group / height;
     const int inner = group * group_ + in_group - outer * height;
+    const int size = index < whole_ ? kTileRows : kTileRows / parts_;
     item->expert = expert_;
     item->row_begin = row_start_[expert_];
     item->row_end = row_start_[expert_ + 1];
     item->m_group = outer;
-    item->n_begin = item->row_begin + inner * kTileRows;
+    item->n_begin = item->row_begin + inner * kTileRows + part * size;
     const int rest = item->row_end - item->n_begin;
-    item->n_size = rest < kTileRows ? rest : kTileRows;
+    item->n_size = rest <= 0 ? 0 : rest < size ? rest : size;
     return true;
   }
 
  private:
+  YM_HOST_DEVICE int RowTiles(int expert) const {
+    return (row_start_[expert + 1] - row_start_[expert] + kTileRows - 1) / kTileRows;
+  }
+
   const int experts_, column_groups_, group_;
   const int* const row_start_;
+  int total_ = 0;  // items
+  int whole_ = 0;  // those before the last round that is not full
+  int parts_ = 1;  // into which the others are cut
   int expert_ = -1;
   int row_tiles_ = 0;  // of the expert
   int first_ = 0;      // items of the experts before

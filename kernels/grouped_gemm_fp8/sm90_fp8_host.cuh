@@ -5,7 +5,7 @@
 
 #include "kernels/common/tensor_map.h"
 #include "kernels/grouped_gemm_fp8/grouped_gemm_fp8.h"
-#include "kernels/grouped_gemm_fp8/sm90_fp8_kernel.cuh"
+#include "kernels/grouped_gemm_fp8/sm90_fp8_config.h"
 
 namespace yardmaster::sm90fp8 {
 
@@ -28,13 +28,12 @@ inline TensorMapDesc ScalesMap(const float* scales, int64_t blocks, int64_t rows
   return desc;
 }
 
-template <Op kOp>
-cudaError_t LaunchKernel(const Maps& maps, const Params& params, const Config& config,
-                         cudaStream_t stream) {
+template <class Maps, class Params>
+cudaError_t LaunchKernel(void (*kernel)(Maps, Params), int shared_bytes, const Maps& maps,
+                         const Params& params, const Config& config, cudaStream_t stream) {
   if (config.clusters < 1 || config.clusters > sm90::kMaxClusters) return cudaErrorInvalidValue;
-  const auto kernel = GroupedGemmFp8Kernel<kOp>;
-  if (const cudaError_t error = cudaFuncSetAttribute(
-          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMemoryBytes);
+  if (const cudaError_t error =
+          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
       error != cudaSuccess) {
     return error;
   }
@@ -43,7 +42,7 @@ cudaError_t LaunchKernel(const Maps& maps, const Params& params, const Config& c
   cluster.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t launch = {};
   launch.blockDim = dim3(kThreads);
-  launch.dynamicSmemBytes = kSharedMemoryBytes;
+  launch.dynamicSmemBytes = shared_bytes;
   launch.stream = stream;
   launch.attrs = &cluster;
   launch.numAttrs = 1;

@@ -1,10 +1,11 @@
 // File: kernels/grouped_gemm_fp8/sm90_fp8_store.cuh
 //
-// How a warp of the FP8 grouped GEMM brings its 16 x 128 outputs to memory: registers -> shared
-// memory, in chunks of 8 rows of 128 bytes -> TMA store, or reduction for beta 1. No warp waits for
-// another. A chunk of ragged rows is cut by its coordinates (RaggedRowsMap of
-// kernels/common/tensor_map.h). What there is to store decides about the copies alone; registers
-// are read on one straight path, beside multiplications in flight.
+// How a warp of the FP8 grouped GEMM brings its 16 x 128 sums to memory. No warp waits for another.
+//   RowStore       BF16: through shared memory, 64 columns at a time, to stores of 16 bytes a lane,
+//                  whole 128-byte lines. Rows beyond a group's end are left out.
+//   GradientStore  FP32: from registers, 8 bytes a lane; the four lanes of a row write a sector of
+//   32
+//                  bytes. Beta 1 adds in L2, without reading.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -14,52 +15,58 @@
 
 namespace yardmaster::sm90fp8 {
 
-// Where a warp's outputs go.
+// Where a warp's sums go.
 struct Place {
-  int row = 0;     // first of 16; ragged: of the whole matrix, else of the expert's
+  int row = 0;     // first of 16; of ragged rows: of the whole matrix, else of the expert's
   int rows = 0;    // how many are there; 0: nothing to store
   int column = 0;  // first of 128
   int expert = 0;
 };
 
-struct Addend {
-  const __nv_bfloat16* data = nullptr;
+// A matrix of BF16 with rows `ld` apart.
+struct Bf16Matrix {
+  __nv_bfloat16* data = nullptr;
   int64_t ld = 0;
 };
 
-template <bool kRagged, bool kFp32>
-class WarpStore {
+class RowStore {
  public:
-  static constexpr int kChunkColumns = kFp32 ? 32 : 64;
-  static constexpr int kColumnChunks = kTileColumns / kChunkColumns;
+  static constexpr int kBytes = 16 * 128;  // per warp
 
-  __device__ __forceinline__ WarpStore(const CUtensorMap* map, sm90::Shared buffer, int columns,
-                                       bool accumulate)
-      : map_(map), buffer_(buffer), columns_(columns), accumulate_(accumulate) {}
+  __device__ __forceinline__ RowStore(const Bf16Matrix& y, const Bf16Matrix& c, int columns,
+                                      sm90::Shared buffer)
+      : y_(y), c_(c), columns_(columns), buffer_(buffer) {}
 
-  __device__ __forceinline__ void Write(const Place& place, const float (&d)[64]) {
+  __device__ __forceinline__ void Write(const Place& place, const float (&d)[64]) const {
+    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
+      WriteShared(d, half);
+      __syncwarp();
+      const int column = place.column + 64 * half + 8 * (lane % 8);
 #pragma unroll
-      for (int c = 0; c < kColumnChunks; ++c) {
-        const sm90::Shared buffer = Acquire();
-        if constexpr (kFp32) {
-          WriteFp32(buffer, d, half, c);
-        } else {
-          WriteBf16(buffer, d, half, c);
-        }
-        Copy(place, buffer, half, c);
+      for (int i = 0; i < 4; ++i) {
+        const int row = 4 * i + lane / 8;
+        uint4 v;
+        asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+                     : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+                     : "r"(buffer_ + row * 128 + ((lane % 8 ^ row % 8) << 4))
+                     : "memory");
+        if (row < place.rows && column < columns_)
+          *reinterpret_cast<uint4*>(y_.data + (place.row + row) * y_.ld + column) = v;
       }
+      __syncwarp();
     }
   }
 
   // d += c, where there is something of it.
-  __device__ __forceinline__ void Add(const Place& place, const Addend& c, float (&d)[64]) const {
+  __device__ __forceinline__ void Add(const Place& place, float (&d)[64]) const {
     const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const int row = 8 * half + lane / 4;
-      const __nv_bfloat16* from = c.data + (place.row + row) * c.ld + place.column + 2 * (lane % 4);
+      const __nv_bfloat16* from =
+          c_.data + (place.row + row) * c_.ld + place.column + 2 * (lane % 4);
 #pragma unroll
       for (int j = 0; j < 16; ++j) {
         if (row < place.rows && place.column + 8 * j < columns_) {
@@ -72,77 +79,95 @@ class WarpStore {
     }
   }
 
+ private:
+  // Sixteen rows of 64 columns; the 16-byte piece XOR row % 8, so that rows fall into different
+  // banks.
+  __device__ __forceinline__ void WriteShared(const float (&d)[64], int half) const {
+    const int lane = threadIdx.x % 32, row = lane % 16;
+#pragma unroll
+    for (int pair = 0; pair < 4; ++pair) {
+      uint32_t v[4];
+#pragma unroll
+      for (int m = 0; m < 4; ++m) {
+        const int i = 4 * (8 * half + 2 * pair) + 2 * m;
+        v[m] = sm90::PackBf16(d[i], d[i + 1]);
+      }
+      const int piece = 2 * pair + lane / 16;
+      sm90::StoreMatrix4(buffer_ + row * 128 + ((piece ^ row % 8) << 4), v[0], v[1], v[2], v[3]);
+    }
+  }
+
+  const Bf16Matrix y_, c_;
+  const int columns_;
+  const sm90::Shared buffer_;
+};
+
+class GradientStore {
+ public:
+  static constexpr int kChunkBytes = 16 * 128;  // what one copy stores: 16 rows of 32 columns
+  static constexpr int kChunks = 3;
+  static constexpr int kBytes = kChunks * kChunkBytes;
+
+  // `columns` of the matrix; its rows are cut by the map.
+  __device__ __forceinline__ GradientStore(const CUtensorMap* map, int columns, bool accumulate,
+                                           sm90::Shared buffer)
+      : map_(map), columns_(columns), accumulate_(accumulate), buffer_(buffer) {}
+
+  __device__ __forceinline__ void Write(const Place& place, const float (&d)[64]) {
+    const bool leader = threadIdx.x % 32 == 0;
+#pragma unroll
+    for (int chunk = 0; chunk < 4; ++chunk) {
+      if (leader) sm90::BulkWaitRead<kChunks - 1>();
+      __syncwarp();
+      const sm90::Shared buffer = buffer_ + next_ * kChunkBytes;
+      next_ = next_ + 1 == kChunks ? 0 : next_ + 1;
+      WriteShared(buffer, d, chunk);
+      sm90::FenceAsyncShared();
+      __syncwarp();
+      const int column = place.column + 32 * chunk;
+      if (leader) {
+        if (place.rows > 0 && column < columns_) {
+          if (accumulate_) {
+            sm90::TmaReduceAdd(map_, buffer, column, place.row, place.expert);
+          } else {
+            sm90::TmaStore(map_, buffer, column, place.row, place.expert);
+          }
+        }
+        sm90::BulkCommit();
+      }
+    }
+  }
+
   __device__ __forceinline__ void Finish() const {
     if (threadIdx.x % 32 == 0) sm90::BulkWaitAll();
   }
 
  private:
-  // The next buffer, when its last copy has been read.
-  __device__ __forceinline__ sm90::Shared Acquire() {
-    if (threadIdx.x % 32 == 0) sm90::BulkWaitRead<kStoreChunks - 1>();
-    __syncwarp();
-    const sm90::Shared buffer = buffer_ + next_ * kChunkBytes;
-    next_ = next_ + 1 == kStoreChunks ? 0 : next_ + 1;
-    return buffer;
-  }
-
-  __device__ __forceinline__ void Copy(const Place& place, sm90::Shared buffer, int half,
-                                       int chunk) const {
-    sm90::FenceAsyncShared();
-    __syncwarp();
-    if (threadIdx.x % 32 != 0) return;
-    const int column = place.column + chunk * kChunkColumns, row = place.row + 8 * half;
-    const int valid = min(8, place.rows - 8 * half);
-    if (valid > 0 && column < columns_) {
-      const int c1 = kRagged ? 8 - valid : row, c2 = kRagged ? row + valid : place.expert;
-      if (accumulate_) {
-        sm90::TmaReduceAdd(map_, buffer, column, c1, c2);
-      } else {
-        sm90::TmaStore(map_, buffer, column, c1, c2);
-      }
-    }
-    sm90::BulkCommit();
-  }
-
-  // Eight rows of 64 columns, swizzled as the map expects: 16-byte piece XOR row.
-  __device__ __forceinline__ static void WriteBf16(sm90::Shared buffer, const float (&d)[64],
-                                                   int half, int chunk) {
-    const int lane = threadIdx.x % 32, row = lane % 8;
-#pragma unroll
-    for (int t = 0; t < 2; ++t) {
-      uint32_t v[4];
-#pragma unroll
-      for (int m = 0; m < 4; ++m) {
-        const int j = 4 * (8 * chunk + 4 * t + m) + 2 * half;
-        v[m] = sm90::PackBf16(d[j], d[j + 1]);
-      }
-      sm90::StoreMatrix4(buffer + row * 128 + (((4 * t + lane / 8) ^ row) << 4), v[0], v[1], v[2],
-                         v[3]);
-    }
-  }
-
-  // Eight rows of 32 columns. Odd rows write their column groups in another order (0 <-> 2, 1 <->
-  // 3), so that the four rows that go to shared memory together fall into different banks.
-  __device__ __forceinline__ static void WriteFp32(sm90::Shared buffer, const float (&d)[64],
-                                                   int half, int chunk) {
+  // Odd rows write their column groups in another order (0 <-> 2, 1 <-> 3), so that the four rows
+  // that go to shared memory together fall into different banks.
+  __device__ __forceinline__ static void WriteShared(sm90::Shared buffer, const float (&d)[64],
+                                                     int chunk) {
     const int lane = threadIdx.x % 32, row = lane / 4;
     const bool odd = row & 1;
     const sm90::Shared to = buffer + row * 128 + lane % 2 * 8;
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      const int even_at = 4 * (4 * chunk + j) + 2 * half,
-                odd_at = 4 * (4 * chunk + (j ^ 2)) + 2 * half;
       const int group = odd ? j ^ 2 : j;
-      const float a = odd ? d[odd_at] : d[even_at], b = odd ? d[odd_at + 1] : d[even_at + 1];
-      sm90::StoreShared2(to + (((2 * group + lane % 4 / 2) ^ row) << 4), __float_as_uint(a),
-                         __float_as_uint(b));
+      const sm90::Shared at = to + (((2 * group + lane % 4 / 2) ^ row) << 4);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        const int even_i = 4 * (4 * chunk + j) + 2 * half,
+                  odd_i = 4 * (4 * chunk + (j ^ 2)) + 2 * half;
+        sm90::StoreShared2(at + half * 8 * 128, __float_as_uint(odd ? d[odd_i] : d[even_i]),
+                           __float_as_uint(odd ? d[odd_i + 1] : d[even_i + 1]));
+      }
     }
   }
 
   const CUtensorMap* const map_;
-  const sm90::Shared buffer_;
-  const int columns_;  // of the matrix
+  const int columns_;
   const bool accumulate_;
+  const sm90::Shared buffer_;
   int next_ = 0;
 };
 

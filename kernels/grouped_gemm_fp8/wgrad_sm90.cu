@@ -1,8 +1,9 @@
 // File: kernels/grouped_gemm_fp8/wgrad_sm90.cu
 //
-// Launcher of the FP8 weight gradient. The kernel and its description: sm90_fp8_kernel.cuh.
+// Launcher of the FP8 weight gradient. The kernel and its description: sm90_fp8_wgrad.cuh.
 #include "kernels/grouped_gemm_fp8/sm90_fp8_host.cuh"
 #include "kernels/grouped_gemm_fp8/sm90_fp8_launch.h"
+#include "kernels/grouped_gemm_fp8/sm90_fp8_wgrad.cuh"
 
 namespace yardmaster {
 
@@ -18,24 +19,24 @@ bool Valid(const Fp8WgradArgs& a) {
          Aligned16(a.x) && Aligned16(a.x_scales) && Aligned16(a.dw);
 }
 
-cudaError_t EncodeMaps(const Fp8WgradArgs& a, Maps* maps) {
+cudaError_t EncodeMaps(const Fp8WgradArgs& a, WgradMaps* maps) {
   constexpr CUtensorMapDataType kCode = CU_TENSOR_MAP_DATA_TYPE_UINT8;
   // Without rows nothing is read, but a map has an extent.
   const int64_t padded = a.padded > 0 ? a.padded : kTileK;
-  const TensorMapDesc dy =
-      DenseMap(a.dy, kCode, 1, 1, a.n, padded, kTileK, Block<Op::kWgrad>::kBoxRows);
-  const TensorMapDesc x = DenseMap(a.x, kCode, 1, 1, a.k, padded, kTileK, kTileColumns);
-  const TensorMapDesc dw =
-      DenseMap(a.dw, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, a.groups, a.n, a.k, 32, 8);
-  const TensorMapDesc dy_scales = ScalesMap(a.dy_scales, padded / kTileK, a.n, kRowScaleBox);
-  const TensorMapDesc x_scales = ScalesMap(a.x_scales, padded / kTileK, a.k, kTileColumns);
-  if (const cudaError_t error = EncodeTensorMap(dy, &maps->a); error != cudaSuccess) return error;
-  if (const cudaError_t error = EncodeTensorMap(x, &maps->b); error != cudaSuccess) return error;
-  if (const cudaError_t error = EncodeTensorMap(dy_scales, &maps->a_scales); error != cudaSuccess)
-    return error;
-  if (const cudaError_t error = EncodeTensorMap(x_scales, &maps->b_scales); error != cudaSuccess)
-    return error;
-  return EncodeTensorMap(dw, &maps->d);
+  const struct {
+    TensorMapDesc desc;
+    CUtensorMap* map;
+  } all[] = {
+      {DenseMap(a.dy, kCode, 1, 1, a.n, padded, kTileK, WgradBlock::kBoxRows), &maps->dy},
+      {DenseMap(a.x, kCode, 1, 1, a.k, padded, kTileK, kTileColumns), &maps->x},
+      {ScalesMap(a.dy_scales, padded / kTileK, a.n, WgradBlock::kBoxRows), &maps->dy_scales},
+      {ScalesMap(a.x_scales, padded / kTileK, a.k, kTileColumns), &maps->x_scales},
+      {DenseMap(a.dw, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, a.groups, a.n, a.k, 32, 16), &maps->dw},
+  };
+  for (const auto& [desc, map] : all) {
+    if (const cudaError_t error = EncodeTensorMap(desc, map); error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 }  // namespace
@@ -43,15 +44,12 @@ cudaError_t EncodeMaps(const Fp8WgradArgs& a, Maps* maps) {
 cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
   if (!Valid(args)) return cudaErrorInvalidValue;
   if (args.rows == 0 && args.accumulate) return cudaSuccess;
-  Maps maps = {};
+  WgradMaps maps = {};
   if (const cudaError_t error = EncodeMaps(args, &maps); error != cudaSuccess) return error;
-  Params params = {};
-  params.offsets = args.offsets;
-  params.rows = static_cast<int>(args.rows);
+  WgradParams params = {};
+  params.offsets = {args.offsets, args.groups, static_cast<int>(args.rows)};
   params.columns = args.k;
-  params.row_extent = args.n;
   params.accumulate = args.accumulate;
-  params.experts = args.groups;
   // The BF16 kernel's names: its N tiles, of 256, are our rows; the M tiles, of 128, our columns.
   params.schedule.experts = args.groups;
   params.schedule.m_groups = CeilDiv(args.k, kClusterColumns);
@@ -61,7 +59,7 @@ cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStre
   params.schedule.group = config.group;
   params.schedule.tile_cost = config.tile_cost;
   params.schedule.cost_shift = sm90::CostShift(args.padded);
-  return LaunchKernel<Op::kWgrad>(maps, params, config, stream);
+  return LaunchKernel(WgradKernel, kWgradSharedBytes, maps, params, config, stream);
 }
 
 }  // namespace sm90fp8

@@ -72,6 +72,16 @@ TEST_CASE("options out of range are refused with exit code 2, and so is a machin
   options.ops = {"backward"};
   REQUIRE(CodeOf(options) == 2);
   options = {};
+  options.precision = "fp4";
+  REQUIRE(CodeOf(options) == 2);
+  options.precision = "fp8_block";
+  options.ops = {"wgrad-bf16-beta0"};
+  REQUIRE(CodeOf(options) == 2);
+  options = {};
+  options.precision = "fp8_block";
+  options.n = 4104;
+  REQUIRE(CodeOf(options) == 2);
+  options = {};
   options.routing = "skew:9";
   REQUIRE(CodeOf(options) == 2);
   if (CudaAvailability().usable == 0) REQUIRE(CodeOf({}) == 2);

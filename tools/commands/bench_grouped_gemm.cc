@@ -14,6 +14,7 @@
 #include "src/device/cuda/make_cuda_device.h"
 #include "src/ops/gemm.h"
 #include "src/ops/grouped_gemm.h"
+#include "src/ops/scaled_gemm.h"
 #include "tools/commands/routing_counts.h"
 
 #if YM_HAVE_CUDA
@@ -26,16 +27,28 @@ namespace {
 
 constexpr const char* kUsage = "yardmaster bench grouped-gemm --help";
 
+// Weight gradients of quantised operands are FP32.
+bool Runs(const BenchGroupedGemmOptions& o, const std::string& op) {
+  return o.precision == "bf16" || op.find("bf16") == std::string::npos;
+}
+
 void Validate(const BenchGroupedGemmOptions& o) {
   if (o.rows < 1 || o.experts < 1 || o.n < 1 || o.k < 1)
     throw ConfigError("--rows, --experts, --n and --k must be at least 1", "", kUsage);
   if (o.pairs < 7)
     throw ConfigError("--pairs must be at least 7, so that their median means something", "",
                       kUsage);
+  if (o.precision != "bf16" && o.precision != "fp8_block")
+    throw ConfigError("unknown precision '" + o.precision + "'", "", "one of bf16, fp8_block");
+  if (o.precision == "fp8_block" && (o.n % 16 != 0 || o.k % 16 != 0))
+    throw ConfigError("--n and --k must be multiples of 16 with --precision fp8_block", "", kUsage);
   for (const std::string& op : o.ops) {
     const auto& known = BenchGroupedGemmOps();
     if (std::find(known.begin(), known.end(), op) == known.end())
       throw ConfigError("unknown op '" + op + "'", "", "one of " + StrJoin(known, ", "));
+    if (!Runs(o, op))
+      throw ConfigError(op + " has no fp8_block version: its weight gradients are FP32", "",
+                        kUsage);
   }
 }
 
@@ -73,6 +86,11 @@ class Bench {
       dw_LNK_ = arena_.Allocate("dw", DType::kF32, {L, N, K});
       dense_dw_NK_ = arena_.Allocate("dense dw", DType::kF32, {N, K});
       offsets_ = arena_.Allocate("offsets", DType::kI64, {L + 1});
+      if (options_.precision == "bf16") return;
+      const int64_t P = PaddedRows(R, L);
+      x_rows_ = AllocateQuantized({R, K}), x_cols_ = AllocateQuantized({K, P});
+      dy_rows_ = AllocateQuantized({R, N}), dy_cols_ = AllocateQuantized({N, P});
+      w_rows_ = AllocateQuantized({L, N, K}), w_cols_ = AllocateQuantized({L, K, N});
     };
     allocate();  // measures
     const size_t bytes = arena_.high_water();
@@ -85,6 +103,10 @@ class Bench {
     std::vector<int64_t> offsets = {0};
     for (int64_t count : counts_) offsets.push_back(offsets.back() + count);
     device_->CopyFromHost(offsets_.data(), offsets.data(), offsets.size() * sizeof(int64_t));
+    if (options_.precision == "bf16") return;
+    QuantizeRows(stream_, {kFormat, x_RK_, offsets_, x_rows_, x_cols_});
+    QuantizeRows(stream_, {kFormat, dy_RN_, offsets_, dy_rows_, dy_cols_});
+    QuantizeWeights(stream_, {kFormat, w_LNK_, w_rows_, w_cols_});
   }
 
   std::string description() const { return device_->description(); }
@@ -93,7 +115,8 @@ class Bench {
   BenchGroupedGemmResult Measure(const std::string& op) {
     BenchGroupedGemmResult result;
     result.op = op;
-    const Call ours = Grouped(op, GroupedGemmMode::kAuto);
+    const Call ours =
+        options_.precision == "bf16" ? Grouped(op, GroupedGemmMode::kAuto) : Scaled(op);
     Compare(ours, Dense(op), &result.ms, &result.dense_ms, &result.dense_ratio);
     if (options_.loop) {
       double again = 0;
@@ -104,6 +127,15 @@ class Bench {
   }
 
  private:
+  static constexpr QuantFormat kFormat{QuantKind::kFp8Block, true};
+
+  Quantized AllocateQuantized(const Shape& codes) {
+    const Shape scales = codes.rank() == 3 ? WeightScaleShape(kFormat, codes[0], codes[1], codes[2])
+                                           : ScaleShape(kFormat, codes[0], codes[1]);
+    return {arena_.Allocate("codes", DType::kU8, codes),
+            arena_.Allocate("scales", DType::kF32, scales)};
+  }
+
   // A block of random values, again and again: its odd length keeps rows from being alike.
   void FillNormal(const Tensor& t, uint64_t seed, double scale) {
     constexpr int64_t kBlock = 1'000'003;
@@ -135,6 +167,32 @@ class Bench {
         [=, this] { GroupedGemmBackwardWeight(stream_, dy_RN_, x_RK_, offsets_, beta, dw, mode); };
   }
 
+  Call Scaled(const std::string& op) {
+    if (op.starts_with("wgrad")) {
+      return [=, this] {
+        ScaledGemmWeight(stream_,
+                         {.format = kFormat,
+                          .rows = options_.rows,
+                          .dy = dy_cols_,
+                          .x = x_cols_,
+                          .offsets = offsets_,
+                          .dw = dw_LNK_,
+                          .beta = Beta(op)},
+                         arena_);
+      };
+    }
+    const bool forward = op == "forward";
+    return [=, this] {
+      ScaledGemm(stream_,
+                 {.format = kFormat,
+                  .x = forward ? x_rows_ : dy_rows_,
+                  .w = forward ? w_rows_ : w_cols_,
+                  .offsets = offsets_,
+                  .y = forward ? y_RN_ : dx_RK_},
+                 arena_);
+    };
+  }
+
   Call Dense(const std::string& op) {
     GemmArgs args;
     if (op == "forward") {
@@ -160,7 +218,8 @@ class Bench {
   }
 
   void Compare(const Call& ours, const Call& other, double* ms, double* other_ms, double* ratio) {
-    // Right before the pairs: a first call that loads kernels leaves the card idle, and a rested card runs faster.
+    // Right before the pairs: a first call that loads kernels leaves the card idle, and a rested
+    // card runs faster.
     for (int i = 0; i < 2; ++i) ours(), other();
     for (double spent = 0; spent < 1000 * options_.heat_seconds;) {
       spent += Elapsed([&] {
@@ -195,6 +254,7 @@ class Bench {
   std::vector<int64_t> counts_;
   CudaEvent begin_ = MakeEvent(), end_ = MakeEvent();
   Tensor x_RK_, dy_RN_, y_RN_, dx_RK_, w_LNK_, dw_LNK_, dense_dw_NK_, offsets_;
+  Quantized x_rows_, x_cols_, dy_rows_, dy_cols_, w_rows_, w_cols_;  // fp8_block
 };
 
 #endif
@@ -212,10 +272,16 @@ std::string BenchGroupedGemmText(const BenchGroupedGemmOptions& o, const std::st
                                  const std::vector<int64_t>& counts,
                                  const std::vector<BenchGroupedGemmResult>& results) {
   if (o.json) {
-    nlohmann::ordered_json out = {
-        {"device", device}, {"rows", o.rows},   {"experts", o.experts},
-        {"n", o.n},         {"k", o.k},         {"routing", o.routing},
-        {"pairs", o.pairs}, {"counts", counts}, {"results", nlohmann::json::array()}};
+    nlohmann::ordered_json out = {{"device", device},
+                                  {"rows", o.rows},
+                                  {"experts", o.experts},
+                                  {"n", o.n},
+                                  {"k", o.k},
+                                  {"routing", o.routing},
+                                  {"precision", o.precision},
+                                  {"pairs", o.pairs},
+                                  {"counts", counts},
+                                  {"results", nlohmann::json::array()}};
     for (const BenchGroupedGemmResult& r : results) {
       nlohmann::ordered_json line = {{"op", r.op},
                                      {"ms", r.ms},
@@ -230,7 +296,7 @@ std::string BenchGroupedGemmText(const BenchGroupedGemmOptions& o, const std::st
   const auto [least, most] = std::minmax_element(counts.begin(), counts.end());
   std::string text =
       StrCat(device, "\n", o.rows, " rows, ", o.experts, " experts (", *least, " to ", *most,
-             " rows each, ", o.routing, "), N ", o.n, ", K ", o.k, "; ", o.pairs,
+             " rows each, ", o.routing, "), N ", o.n, ", K ", o.k, ", ", o.precision, "; ", o.pairs,
              " pairs\nTFLOP/s: 2 rows N K / time. ratio: median of its time / our time.\n");
   char line[160];
   std::snprintf(line, sizeof(line), "%-18s %9s %8s %10s %7s", "op", "ms", "TFLOP/s", "dense ms",
@@ -259,8 +325,9 @@ int RunBenchGroupedGemm(const BenchGroupedGemmOptions& options) {
 #if YM_HAVE_CUDA
   Bench bench(options);
   std::vector<BenchGroupedGemmResult> results;
-  for (const std::string& op : options.ops.empty() ? BenchGroupedGemmOps() : options.ops)
-    results.push_back(bench.Measure(op));
+  for (const std::string& op : options.ops.empty() ? BenchGroupedGemmOps() : options.ops) {
+    if (Runs(options, op)) results.push_back(bench.Measure(op));
+  }
   std::fputs(BenchGroupedGemmText(options, bench.description(), bench.counts(), results).c_str(),
              stdout);
 #endif

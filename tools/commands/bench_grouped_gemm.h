@@ -7,7 +7,8 @@
 // the median over the pairs of (its time / our time): above 1, ours is faster. The dense weight
 // gradient is one product over all rows, which writes one matrix where ours writes one per expert.
 // Operands are random, and both run for a while before they are measured: zeros and rested chips
-// draw less power and run faster.
+// draw less power and run faster. With `precision` fp8_block ours multiplies quantised copies, made
+// beforehand (ops/scaled_gemm.h); what it runs beside stays BF16.
 #pragma once
 
 #include <cstdint>
@@ -22,10 +23,11 @@ struct BenchGroupedGemmOptions {
   int64_t n = 4096;  // gate+up of DeepSeek-V3
   int64_t k = 7168;
   std::string routing = "balanced";  // routing_counts.h
-  std::vector<std::string> ops;      // names of BenchGroupedGemmOps(); empty: all
+  std::string precision = "bf16";    // or fp8_block
+  std::vector<std::string> ops;      // names of BenchGroupedGemmOps(); empty: all of the precision
   int pairs = 9;                     // at least 7
   double heat_seconds = 0.5;         // before each measurement
-  bool loop = false;  // the loop of dense GEMMs too
+  bool loop = false;                 // the loop of dense GEMMs too
   bool json = false;
 };
 

@@ -1,0 +1,277 @@
+// File: kernels/grouped_gemm_fp8/sm90_fp8_wgrad.cuh
+//
+// Weight gradients of block-scaled E4M3 for Hopper, one persistent launch; P is the aligned row
+// space:
+//   dw_LNK[l] = sum over blocks of 128 of the group's rows of (dy_NP x_KP^T) * scale_dy[n] *
+//   scale_x[k]
+//
+// Cost       2 R N K FLOPs. To promote 256 of them takes an FP32 multiplication (of the two scales)
+//            and a multiply-add, which bounds it, together with the stores (beta 1: reductions) of
+//            4 bytes for each weight.
+// Structure  As the kernel of rows (sm90_fp8_rows.cuh), with tiles of 128 x 128, one wave for each
+//            warpgroup, which leaves registers for the products of the scales: they are made while
+//            the block is multiplied. Tiles are dealt by cost (kernels/grouped_gemm/sm90_deal.h),
+//            in items of 256 rows by the 256 columns of a cluster, taken as two halves.
+// Stores     Beside the first multiplication of the next tile.
+// Numerics   As the kernel of rows; FP32, written (or added to) once by one block: deterministic.
+// Tails      Pad rows of a group are zeros in the operands. Other edges are cut by the maps.
+// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 217 KB of shared
+//            memory; sm_90a.
+// Reference  tools/bench/grouped_gemm_fp8_check.cu (double); measured: docs/performance.md.
+#pragma once
+
+#include "kernels/grouped_gemm/sm90_deal.h"
+#include "kernels/grouped_gemm_fp8/sm90_fp8_pipeline.cuh"
+#include "kernels/grouped_gemm_fp8/sm90_fp8_store.cuh"
+
+namespace yardmaster::sm90fp8 {
+
+struct WgradParams {
+  Offsets offsets;
+  int columns;                   // K
+  bool accumulate;               // add to dw
+  sm90::ScheduleShape schedule;  // its N are our rows, its M our columns
+};
+
+struct WgradMaps {
+  CUtensorMap dy, x, dy_scales, x_scales, dw;
+};
+
+// Shared memory.
+inline constexpr int kWgradStages = 5;
+inline constexpr int kWgradRows = kTileRows / 2;  // of a tile
+inline constexpr int kWgradOperandBytes = kWgradRows * kTileK;
+static_assert(kWgradRows == kTileColumns);
+inline constexpr int kWgradStageBytes = 2 * kWgradOperandBytes;
+inline constexpr int kWgradScaleOffset = kWgradStages * kWgradStageBytes;
+inline constexpr int kWgradScaleBytes = (kWgradRows + kTileColumns) * 4;
+inline constexpr int kWgradStoreOffset = kWgradScaleOffset + kWgradStages * kWgradScaleBytes;
+inline constexpr int kWgradBarrierOffset =
+    kWgradStoreOffset + kConsumerWarps * GradientStore::kBytes;
+inline constexpr int kWgradQueueOffset = kWgradBarrierOffset + StageBarriers<kWgradStages>::kBytes;
+inline constexpr int kWgradItemOffset = kWgradQueueOffset + ItemQueue::kBarrierBytes;
+inline constexpr int kWgradStartOffset = kWgradItemOffset + ItemQueue::kItemBytes;
+inline constexpr int kWgradSharedBytes = kWgradStartOffset + 4 * (kMaxGroups + 1);
+static_assert(kWgradStoreOffset % 1024 == 0 && kWgradSharedBytes <= sm90::kSharedMemoryLimit);
+
+class WgradBlock {
+ public:
+  static constexpr int kBoxRows = kWgradRows / kCluster;  // of a copy of dy and of its scales
+  using Ring = RingOf<kWgradStages>;
+
+  __device__ __forceinline__ WgradBlock(const WgradParams& params, uint8_t* shared)
+      : params_(params),
+        memory_(sm90::SharedAddress(shared)),
+        row_start_(reinterpret_cast<const int*>(shared + kWgradStartOffset)),
+        stages_(memory_ + kWgradBarrierOffset),
+        queue_(memory_ + kWgradQueueOffset, shared + kWgradItemOffset),
+        rank_(static_cast<int>(sm90::ClusterRank())) {}
+
+  __device__ __forceinline__ void InitBarriers() const {
+    stages_.Init();
+    queue_.Init();
+    sm90::FenceBarrierInit();
+  }
+
+  // One warp: queues the cluster's items in the order in which they are computed; both blocks the
+  // same.
+  __device__ __forceinline__ void Deal() const {
+    const int clusters = gridDim.x / kCluster, own = blockIdx.x / kCluster;
+    ItemQueue::Ring ring;
+    sm90::RunList<sm90::WarpLanes> runs(params_.schedule, row_start_, clusters);
+    sm90::Dealer<sm90::WarpLanes> dealer(clusters, own);
+    sm90::ExpertItems items(params_.schedule);
+    for (sm90::Run run; runs.Next(&run);) {
+      if (run.expert != items.expert()) items.Load(row_start_, run.expert);
+      const int count = dealer.Deal(run.count, run.cost);
+      for (int j = 0; j < count; ++j) queue_.Push(&ring, items.Item(run.first + dealer.Index(j)));
+    }
+    WorkItem end;
+    end.expert = -1;
+    queue_.Push(&ring, end);
+  }
+
+  // One thread.
+  __device__ __forceinline__ void Produce(const WgradMaps& maps) const {
+    constexpr uint16_t kAll = (1 << kCluster) - 1;
+    constexpr int kBytes = kWgradStageBytes + kWgradScaleBytes;
+    Ring ring;
+    ItemQueue::Ring queue_ring;
+    for (WorkItem item; queue_.Pop(&queue_ring, &item);) {
+      for (int half = 0; half < Halves(item); ++half) {
+        const int row = item.n_begin + half * kWgradRows + rank_ * kBoxRows;
+        for (int k = item.row_begin; k < item.row_end; k += kTileK) {
+          const int stage = ring.stage;
+          const Shared full = stages_.Full(stage);
+          sm90::BarrierWait(stages_.Empty(stage), ring.parity ^ 1);
+          sm90::BarrierExpectBytes(full, kBytes);
+          sm90::TmaLoadMulticast(Dy(stage) + rank_ * kBoxRows * kTileK, &maps.dy, full, kAll, k,
+                                 row, 0);
+          sm90::TmaLoadMulticast(DyScales(stage) + rank_ * kBoxRows * 4, &maps.dy_scales, full,
+                                 kAll, row, k / kTileK, 0);
+          sm90::TmaLoad(X(stage), &maps.x, full, k, Column(item), 0);
+          sm90::TmaLoad(XScales(stage), &maps.x_scales, full, Column(item), k / kTileK, 0);
+          ring.Advance();
+        }
+      }
+    }
+  }
+
+  // Two warpgroups.
+  __device__ __forceinline__ void Consume(const WgradMaps& maps) const {
+    const int warp = Uniform(threadIdx.x / 32) - 4;
+    GradientStore store(&maps.dw, params_.columns, params_.accumulate,
+                        memory_ + kWgradStoreOffset + warp * GradientStore::kBytes);
+    State state;
+#pragma unroll
+    for (int i = 0; i < 64; ++i) state.sum[i] = 0;
+    ItemQueue::Ring queue_ring;
+    for (WorkItem item; queue_.PopUniform(&queue_ring, &item);) {
+      for (int half = 0; half < Halves(item); ++half) {
+        if (item.row_begin < item.row_end) {
+          Tile(&store, warp, item, &state);
+        } else {
+          StorePending(&store, &state);
+#pragma unroll
+          for (int i = 0; i < 64; ++i) state.sum[i] = 0;
+        }
+        state.pending = TilePlace(item, warp, half);
+      }
+    }
+    StorePending(&store, &state);
+    store.Finish();
+  }
+
+ private:
+  // What a warp carries from tile to tile: the sums of the tile before, until they are stored.
+  struct State {
+    Ring ring;
+    Place pending;
+    float sum[64];
+  };
+
+  __device__ __forceinline__ Shared Dy(int stage) const {
+    return memory_ + stage * kWgradStageBytes;
+  }
+  __device__ __forceinline__ Shared X(int stage) const { return Dy(stage) + kWgradOperandBytes; }
+  __device__ __forceinline__ Shared DyScales(int stage) const {
+    return memory_ + kWgradScaleOffset + stage * kWgradScaleBytes;
+  }
+  __device__ __forceinline__ Shared XScales(int stage) const {
+    return DyScales(stage) + kWgradRows * 4;
+  }
+  __device__ __forceinline__ int Column(const WorkItem& item) const {
+    return (item.m_group * kCluster + rank_) * kTileColumns;
+  }
+  __device__ __forceinline__ static int Halves(const WorkItem& item) {
+    return item.n_size > kWgradRows ? 2 : 1;
+  }
+
+  __device__ __forceinline__ Place TilePlace(const WorkItem& item, int warp, int half) const {
+    const int row = half * kWgradRows + 16 * warp;
+    Place place;
+    place.row = item.n_begin + row;
+    place.rows = max(0, min(16, item.n_size - row));
+    place.column = Column(item);
+    place.expert = item.expert;
+    return place;
+  }
+
+  __device__ __forceinline__ void StorePending(GradientStore* store, State* state) const {
+    store->Write(state->pending, state->sum);
+    state->pending.rows = 0;
+  }
+
+  __device__ __forceinline__ void Tile(GradientStore* store, int warp, const WorkItem& item,
+                                       State* state) const {
+    float dy_scales[2];
+    Await(warp, state->ring, &dy_scales);
+    int left = (item.row_end - item.row_begin) / kTileK - 1;
+    MultiplyBlock<true>(store, warp, left > 0, &dy_scales, state);
+#pragma unroll 1
+    for (; left > 0; --left) MultiplyBlock<false>(store, warp, left > 1, &dy_scales, state);
+  }
+
+  // The block at the ring's place, and the scales of this thread's rows: lane / 4 and that + 8 of
+  // the warp's 16.
+  __device__ __forceinline__ void Await(int warp, const Ring& ring, float (*dy_scales)[2]) const {
+    sm90::BarrierWait(stages_.Full(ring.stage), ring.parity);
+    const Shared from = DyScales(ring.stage) + 4 * (16 * warp + threadIdx.x % 32 / 4);
+    (*dy_scales)[0] = LoadShared(from);
+    (*dy_scales)[1] = LoadShared(from + 4 * 8);
+  }
+
+  // A block of the contraction that has been awaited; `more`: awaits the next.
+  template <bool kFirst>
+  __device__ __forceinline__ void MultiplyBlock(GradientStore* store, int warp, bool more,
+                                                float (*dy_scales)[2], State* state) const {
+    const int stage = state->ring.stage;
+    state->ring.Advance();
+    float product[64], scale[64];
+    Multiply(Dy(stage) + warp / 4 * 64 * kTileK, X(stage), product);
+    if constexpr (kFirst) StorePending(store, state);
+    const Shared from = XScales(stage) + 8 * (threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 x_scales = LoadShared2(from + 32 * j);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scale[4 * j + 2 * half] = (*dy_scales)[half] * x_scales.x;
+        scale[4 * j + 2 * half + 1] = (*dy_scales)[half] * x_scales.y;
+      }
+    }
+    // Here, not after the wait.
+#pragma unroll
+    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(scale[i]));
+    if (more) Await(warp, state->ring, dy_scales);
+    FinishMultiply(product);
+    stages_.Release(stage);
+#pragma unroll
+    for (int i = 0; i < 64; ++i) {
+      state->sum[i] = kFirst ? scale[i] * product[i] : fmaf(scale[i], product[i], state->sum[i]);
+    }
+  }
+
+  const WgradParams& params_;
+  const Shared memory_;
+  const int* const row_start_;
+  const StageBarriers<kWgradStages> stages_;
+  const ItemQueue queue_;
+  const int rank_;
+};
+
+inline __global__ void __launch_bounds__(kThreads, 1)
+    WgradKernel(const __grid_constant__ WgradMaps maps,
+                const __grid_constant__ WgradParams params) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const WgradBlock block(params, shared);
+  if (threadIdx.x < 32) {
+    params.offsets.LoadAligned(reinterpret_cast<int*>(shared + kWgradStartOffset));
+  } else if (threadIdx.x == 32) {
+    sm90::PrefetchMap(&maps.dy);
+    sm90::PrefetchMap(&maps.x);
+    sm90::PrefetchMap(&maps.dy_scales);
+    sm90::PrefetchMap(&maps.x_scales);
+    sm90::PrefetchMap(&maps.dw);
+    block.InitBarriers();
+  }
+  __syncthreads();
+  sm90::ClusterSync();
+  if (threadIdx.x < 128) {
+    sm90::RegistersShrink<sm90::kDealerRegisters>();
+    if (threadIdx.x == 0) {
+      block.Produce(maps);
+    } else if (threadIdx.x / 32 == 1) {
+      block.Deal();
+    }
+    __syncwarp();
+  } else {
+    sm90::RegistersGrow<sm90::kConsumerRegisters>();
+    block.Consume(maps);
+    __syncwarp();
+  }
+  // A block's shared memory must outlive what its peers still write there.
+  sm90::ClusterSync();
+}
+
+}  // namespace yardmaster::sm90fp8

@@ -1,0 +1,86 @@
+// File: tests/kernels/grouped_gemm_fp8_schedule_test.cc
+#include <algorithm>
+#include <map>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "kernels/grouped_gemm_fp8/sm90_fp8_config.h"
+#include "tests/catch.h"
+
+namespace yardmaster::sm90fp8 {
+namespace {
+
+using sm90::WorkItem;
+
+std::vector<int> RowStarts(const std::vector<int>& counts) {
+  std::vector<int> starts = {0};
+  for (int c : counts) starts.push_back(starts.back() + c);
+  return starts;
+}
+
+// The items of each cluster, as the kernel deals them.
+std::vector<std::vector<WorkItem>> Dealt(const std::vector<int>& starts, int column_groups,
+                                         int group, int clusters) {
+  std::vector<std::vector<WorkItem>> dealt(clusters);
+  for (int c = 0; c < clusters; ++c) {
+    RowSchedule schedule(static_cast<int>(starts.size()) - 1, column_groups, group, clusters,
+                         starts.data());
+    WorkItem item;
+    for (int index = c; schedule.Find(index, &item); index += clusters) {
+      if (item.n_size > 0) dealt[c].push_back(item);
+    }
+  }
+  return dealt;
+}
+
+TEST_CASE("FP8 rows: tiles cover each row of each expert once, for each group of columns") {
+  const int kCounts[] = {0, 0, 1, 63, 64, 65, 127, 128, 129, 255, 256, 257, 509, 1021, 5003};
+  std::mt19937 random(1);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<int> counts(1 + random() % 20);
+    for (int& c : counts) c = kCounts[random() % (sizeof(kCounts) / sizeof(kCounts[0]))];
+    const std::vector<int> starts = RowStarts(counts);
+    const int column_groups = 1 + random() % 9;
+    std::map<std::pair<int, int>, std::vector<std::pair<int, int>>>
+        cover;  // (expert, columns) -> row ranges
+    for (const auto& items : Dealt(starts, column_groups, 1 + random() % 8, 1 + random() % 70)) {
+      for (const WorkItem& item : items) {
+        REQUIRE(item.row_begin == starts[item.expert]);
+        REQUIRE(item.row_end == starts[item.expert + 1]);
+        REQUIRE(item.n_size <= kTileRows);
+        REQUIRE(item.m_group < column_groups);
+        cover[{item.expert, item.m_group}].emplace_back(item.n_begin, item.n_size);
+      }
+    }
+    for (size_t e = 0; e < counts.size(); ++e) {
+      for (int m = 0; m < column_groups; ++m) {
+        std::vector<std::pair<int, int>>& ranges = cover[{static_cast<int>(e), m}];
+        std::sort(ranges.begin(), ranges.end());
+        int at = starts[e];
+        for (const auto& [begin, size] : ranges) {
+          REQUIRE(begin == at);
+          at += size;
+        }
+        REQUIRE(at == starts[e + 1]);
+      }
+    }
+  }
+}
+
+// DeepSeek-V3's gate+up on 66 clusters: 2048 tiles, 31 rounds and 2 tiles, which are cut into parts
+// of 64 rows.
+TEST_CASE("FP8 rows: a last round of few tiles is spread over more clusters") {
+  int largest = 0, smallest = 1 << 30;
+  for (const auto& items : Dealt(RowStarts(std::vector<int>(8, 4096)), 16, 8, 66)) {
+    int rows = 0;
+    for (const WorkItem& item : items) rows += item.n_size;
+    largest = std::max(largest, rows);
+    smallest = std::min(smallest, rows);
+  }
+  CHECK(smallest == 31 * 256);
+  CHECK(largest == 31 * 256 + 64);
+}
+
+}  // namespace
+}  // namespace yardmaster::sm90fp8
