@@ -89,9 +89,7 @@ __global__ void __launch_bounds__(32 * kAddWarps)
     for (int j = 0; j < kWidth; ++j) sum[j] += ToAccum(x.x[j]);
   };
   const auto write = [&] {
-    if (row == nullptr || !inside) return;
-#pragma unroll
-    for (int j = 0; j < kWidth; ++j) row[j] = sum[j];
+    if (row != nullptr && inside) StoreRounded<kWidth>(row, sum);
   };
   // The rows of one group; `rows` and `starts` have a bit for each place of its window.
   const auto take = [&](unsigned rows, unsigned starts, int group) {
@@ -107,8 +105,12 @@ __global__ void __launch_bounds__(32 * kAddWarps)
       if (starts >> i & 1) {
         write();
         row = dtable + int64_t{__shfl_sync(kAll, id, kGroup * group + i)} * D + d;
+        if constexpr (kWrite) {
 #pragma unroll
-        for (int j = 0; j < kWidth; ++j) sum[j] = kWrite || !inside ? A{0} : row[j];
+          for (int j = 0; j < kWidth; ++j) sum[j] = A{0};
+        } else if (inside) {
+          LoadAccum<kWidth>(row, sum);
+        }
       }
       add(kGroup * group + i);
     }

@@ -69,14 +69,17 @@ __global__ void __launch_bounds__(kThreads) ForwardKernel(RmsNormForwardRows g) 
   }
 }
 
-// A row lies in the registers of the block (kPacks packs a thread), what exceeds it is read again. While a
-// row is computed the next one is on its way to shared memory: what bounds the kernel is how many loads are
-// in flight.
+constexpr int kRows = 3;  // dy, h, dresidual: of a token, in the ring
+
+// A row lies in shared memory, of a block's threads kPacks packs each, what exceeds it is read again. While a row is
+// computed the next one is on its way to the ring's other half, and two blocks share a multiprocessor: what bounds the
+// kernel is how many loads are in flight.
 template <class T, int kThreads, int kPacks, int kWidth>
-__global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g) {
+__global__ void __launch_bounds__(kThreads, 896 / kThreads) BackwardKernel(RmsNormBackwardRows g) {
   using A = Accum<T>;
   using P = Pack<T, kWidth>;
   __shared__ A shared[kThreads / 32];
+  extern __shared__ uint4 ring_bytes[];
   const T* w = static_cast<const T*>(g.w);
   const bool with_dw = g.dw != nullptr, with_dh = g.dh != nullptr;
   A* partial = with_dw ? static_cast<A*>(g.partial_dw) + int64_t{blockIdx.x} * g.D : nullptr;
@@ -84,23 +87,31 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g
   const auto for_rest = [&](auto&& f) {
     for (int64_t d = column(kPacks); d < g.D; d += int64_t{kThreads} * kWidth) f(d);
   };
-  constexpr bool kAsync = sizeof(P) == 16;
-  __shared__ P staged[kAsync ? 3 * kPacks * kThreads : 1];
-  const auto place = [&](int array, int p) { return staged + (array * kPacks + p) * kThreads + threadIdx.x; };
-  const auto fetch = [&](int64_t t) {
-    if constexpr (kAsync) {
-      if (t >= g.rows) return;
-#pragma unroll
-      for (int p = 0; p < kPacks; ++p) {
-        if (column(p) >= g.D) continue;
-        CopyAsync(place(0, p), static_cast<const T*>(g.dy) + t * g.D + column(p));
-        CopyAsync(place(1, p), static_cast<const T*>(g.h) + t * g.ldh + column(p));
-        if (g.dresidual != nullptr)
-          CopyAsync(place(2, p), static_cast<const T*>(g.dresidual) + t * g.D + column(p));
+  int half = 0;
+  const auto place = [&](int half, int array, int p) {
+    return reinterpret_cast<P*>(ring_bytes) + ((half * kRows + array) * kPacks + p) * kThreads + threadIdx.x;
+  };
+  const auto read = [&](int array, int p) { return LoadPack<kWidth>(place(half, array, p)->x); };
+  const auto fetch = [&](int64_t t, int half) {
+    if (t >= g.rows) return;
+    const auto copy = [&](P* to, const T* from) {
+      if constexpr (sizeof(P) == 16) {
+        CopyAsync(to, from);
+      } else {
+        *to = LoadPack<kWidth>(from);
       }
+    };
+#pragma unroll
+    for (int p = 0; p < kPacks; ++p) {
+      if (column(p) >= g.D) continue;
+      copy(place(half, 0, p), static_cast<const T*>(g.dy) + t * g.D + column(p));
+      copy(place(half, 1, p), static_cast<const T*>(g.h) + t * g.ldh + column(p));
+      if (g.dresidual != nullptr)
+        copy(place(half, 2, p), static_cast<const T*>(g.dresidual) + t * g.D + column(p));
     }
   };
-  fetch(blockIdx.x);
+  fetch(blockIdx.x, half);
+  CommitCopies();
   P weight[kPacks];
   A held_dw[kPacks][kWidth] = {};
 #pragma unroll
@@ -113,24 +124,14 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g
       for (int j = 0; j < kWidth; ++j) partial[d + j] = 0;
     });
   }
-  for (int64_t t = blockIdx.x; t < g.rows; t += gridDim.x) {
+  for (int64_t t = blockIdx.x; t < g.rows; t += gridDim.x, half ^= 1) {
     const T* dy = static_cast<const T*>(g.dy) + t * g.D;
     const T* h = static_cast<const T*>(g.h) + t * g.ldh;
     const T* dresidual = g.dresidual != nullptr ? static_cast<const T*>(g.dresidual) + t * g.D : nullptr;
-    P held_dy[kPacks], held_h[kPacks], held_add[kPacks];
-    if constexpr (kAsync) {
-      CommitCopies();
-      WaitForCopies<0>();
-    }
-#pragma unroll
-    for (int p = 0; p < kPacks; ++p) {
-      if (column(p) >= g.D) continue;
-      held_dy[p] = kAsync ? *place(0, p) : LoadPack<kWidth>(dy + column(p));
-      held_h[p] = kAsync ? *place(1, p) : LoadPack<kWidth>(h + column(p));
-      if (dresidual != nullptr) held_add[p] = kAsync ? *place(2, p) : LoadPack<kWidth>(dresidual + column(p));
-    }
-    fetch(t + gridDim.x);
+    fetch(t + gridDim.x, half ^ 1);
+    CommitCopies();
     const A scale = static_cast<const A*>(g.rstd)[t];
+    WaitForCopies<1>();
     A sum = 0;
     const auto take = [&](const P& pack_dy, const P& pack_h, const P& pack_w, A* dw) {
 #pragma unroll
@@ -142,7 +143,9 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g
     };
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      if (column(p) < g.D) take(held_dy[p], held_h[p], weight[p], held_dw[p]);
+      if (column(p) >= g.D) continue;
+      const P held_dy = read(0, p), held_h = read(1, p);
+      take(held_dy, held_h, weight[p], held_dw[p]);
     }
     for_rest([&](int64_t d) {
       A dw[kWidth] = {};
@@ -166,7 +169,9 @@ __global__ void __launch_bounds__(kThreads) BackwardKernel(RmsNormBackwardRows g
     };
 #pragma unroll
     for (int p = 0; p < kPacks; ++p) {
-      if (column(p) < g.D) write(held_dy[p], held_h[p], weight[p], held_add[p], column(p));
+      if (column(p) >= g.D) continue;
+      const P held_dy = read(0, p), held_h = read(1, p), held_add = dresidual != nullptr ? read(2, p) : P{};
+      write(held_dy, held_h, weight[p], held_add, column(p));
     }
     for_rest([&](int64_t d) {
       const P add = dresidual != nullptr ? LoadPack<kWidth>(dresidual + d) : P{};
@@ -212,7 +217,7 @@ template <class F>
 cudaError_t DispatchThreads(int64_t packs, F&& f) {
   return packs <= 64 * kHeld ? f.template operator()<64>() : f.template operator()<256>();
 }
-// f.template operator()<kThreads, kPacks>() of backward, which holds three rows and a sum.
+// f.template operator()<kThreads, kPacks>() of backward, which holds a row and a sum.
 template <class F>
 cudaError_t DispatchBackward(int64_t packs, F&& f) {
   if (packs <= 64) return f.template operator()<64, 1>();
@@ -243,7 +248,14 @@ cudaError_t RmsNormBackward(KernelType type, const RmsNormBackwardRows& g, cudaS
       const bool fits = PacksFit(kPackWidth<T>, {g.dy, g.h, g.w, g.dresidual, g.dh}, {g.D, g.ldh, g.lddh});
       const cudaError_t result = DispatchWidth<T>(fits, [&]<int kWidth>() {
         return DispatchBackward(g.D / kWidth, [&]<int kThreads, int kPacks>() {
-          BackwardKernel<T, kThreads, kPacks, kWidth><<<GridFor(blocks), kThreads, 0, stream>>>(g);
+          const auto kernel = &BackwardKernel<T, kThreads, kPacks, kWidth>;
+          constexpr int kRing = 2 * kRows * kPacks * kThreads * static_cast<int>(sizeof(Pack<T, kWidth>));
+          if constexpr (kRing > (48 << 10)) {
+            const cudaError_t fits =
+                cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kRing);
+            if (fits != cudaSuccess) return fits;
+          }
+          kernel<<<GridFor(blocks), kThreads, kRing, stream>>>(g);
           return cudaGetLastError();
         });
       });

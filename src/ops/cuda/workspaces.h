@@ -28,10 +28,10 @@ struct EmbeddingDigits {
 inline constexpr int64_t kBalanceChunk = 64;
 inline int64_t BalanceChunks(int64_t tokens) { return (tokens + kBalanceChunk - 1) / kBalanceChunk; }
 
-// Thread blocks that each sum a share of RMSNorm's weight gradient: one for every multiprocessor of an H200,
-// whose registers a wide row fills; more for the narrow rows of latents and heads.
+// Thread blocks that each sum a share of RMSNorm's weight gradient: for every multiprocessor of an H200 two,
+// whose registers and shared memory hold wide rows, or seven for the narrow rows of latents and heads.
 inline int64_t RmsNormPartials(int64_t tokens, int64_t D) {
-  return std::min<int64_t>(tokens, D > 2048 ? 132 : 528);
+  return std::min<int64_t>(tokens, D > 2048 ? 264 : 924);
 }
 
 }  // namespace yardmaster::cuda
