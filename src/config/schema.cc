@@ -85,6 +85,10 @@ Section RuntimeSection() {
         "what backward computes once more instead of finding it saved, which changes no bit. norms: normalised "
         "states and latents; projections: these and the queries, keys and values of latent attention")
       .OneOf({"none", "norms", "projections"});
+  s.Add("run_ahead", &RuntimeConfig::run_ahead,
+        "whether a step is enqueued before the host looks at the one before it, so that the device does not wait "
+        "for the host; a step's line is then written while the next one runs. auto: on cuda")
+      .OneOf({"auto", "always", "never"});
   s.Add("timeout_seconds", &RuntimeConfig::timeout_seconds,
         "how long a rank waits for others before it names them and gives up; more than the longest work of "
         "one rank alone, such as reading a checkpoint")

@@ -1,6 +1,7 @@
 #include "src/device/device.h"
 
 #include <utility>
+#include <vector>
 
 #include "src/base/check.h"
 #include "src/base/clock.h"
@@ -32,7 +33,26 @@ class ClockTimeline : public Timeline {
   double start_ = 0, first_start_ = 0, last_end_ = 0;
 };
 
+// Of devices whose ops are done when they return.
+class PlainHostCopy : public HostCopy {
+ public:
+  PlainHostCopy(Device* device, size_t bytes) : device_(device), memory_(bytes) {}
+  void Enqueue(const Stream&, const void* device, size_t bytes) override {
+    YM_CHECK_LE(bytes, memory_.size());
+    device_->CopyToHost(memory_.data(), device, bytes);
+  }
+  const void* Wait() override { return memory_.data(); }
+
+ private:
+  Device* device_;
+  std::vector<unsigned char> memory_;
+};
+
 }  // namespace
+
+std::unique_ptr<HostCopy> Device::MakeHostCopy(size_t bytes) {
+  return std::make_unique<PlainHostCopy>(this, bytes);
+}
 
 std::unique_ptr<Recording> Device::Record(const Stream&, const std::function<void()>&) {
   YM_CHECK(false, "the ", DeviceKindName(kind()), " device does not record");

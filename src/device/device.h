@@ -36,6 +36,16 @@ class Recording {
   virtual void Replay() = 0;  // on the stream that it was recorded from; returns at once
 };
 
+// Host memory that a step's ops are copied to in their order, so that the host can read what one step left
+// while the device works on the next.
+class HostCopy {
+ public:
+  virtual ~HostCopy() = default;
+  // At most the bytes that it was made for.
+  virtual void Enqueue(const Stream& stream, const void* device, size_t bytes) = 0;
+  virtual const void* Wait() = 0;  // until what was enqueued last is there; waits for nothing behind it
+};
+
 class Device {
  public:
   virtual ~Device() = default;
@@ -45,6 +55,14 @@ class Device {
   virtual void Free(void* pointer) noexcept = 0;
   virtual void CopyToHost(void* host, const void* device, size_t bytes) = 0;    // waits; not for use inside a step
   virtual void CopyFromHost(void* device, const void* host, size_t bytes) = 0;  // waits
+  // In the order of the first stream's ops: what they have been given sees the old bytes, what follows the
+  // new ones. `host` may be changed on return. Waits only while kStagedCopies such copies are under way.
+  static constexpr int kStagedCopies = 4;
+  virtual void StageFromHost(void* device, const void* host, size_t bytes) {
+    CopyFromHost(device, host, bytes);
+  }
+  virtual std::unique_ptr<HostCopy> MakeHostCopy(size_t bytes);  // at start only
+  virtual bool runs_behind() const { return false; }  // ops may be done after they returned
   virtual void Synchronize(void* stream_handle) { static_cast<void>(stream_handle); }  // waits for a stream's ops
   // A stream for work beside the first, at start only; lives as long as the device. Where ops are done when they return
   // there is one stream.

@@ -44,6 +44,8 @@ void CopyStruct(const Stream& stream, const Tensor& to, const void* from, size_t
   if (!stream.dry()) stream.device().CopyFromHost(to.data(), from, bytes);
 }
 
+constexpr int64_t kBatchParts = 4;
+
 static_assert(sizeof(StepState) % sizeof(int64_t) == 0);
 constexpr int64_t kStateWords = sizeof(StepState) / sizeof(int64_t);
 
@@ -99,11 +101,7 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
 
   const int64_t largest_batch = static_cast<int64_t>(LargestScheduleValue(train.global_batch_size));
   max_micro_batches_ = largest_batch / (train.micro_batch_size * groups_.dp->size());
-  const Shape batch{max_micro_batches_, micro_batch_tokens()};
-  tokens_ = step_.Allocate("tokens", DType::kI32, batch);
-  targets_ = step_.Allocate("targets", DType::kI32, batch);
-  positions_ = step_.Allocate("positions", DType::kI32, batch);
-  document_start_ = step_.Allocate("document_start", DType::kI32, batch);
+  batch_ = step_.Allocate("batch", DType::kI32, {max_micro_batches_, kBatchParts, micro_batch_tokens()});
   state_ = step_.Allocate("state", DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
   learning_rate_ =
       step_.Allocate("learning_rate", DType::kU8, {static_cast<int64_t>(sizeof(DeviceSchedule))});
@@ -137,7 +135,6 @@ std::vector<ArenaSize> Engine::Plan(EngineMode mode, const Config& config, const
   const bool rounds = dispatcher && dispatcher->rounds();
   for (const bool exact : {false, true}) {
     if (exact && !rounds) break;
-    engine.kept_ = 0;
     if (mode == EngineMode::kTraining)
       engine.Step(micro_batches, micro_batches * engine.micro_batch_tokens() * groups.dp->size(), exact);
     engine.EvaluateOnce(micro_batches, false, exact);
@@ -150,15 +147,22 @@ void Engine::Initialise(uint64_t seed) { InitialiseParameters(model_->registry()
 
 void Engine::Stage(const HostBatch& batch) {
   YM_CHECK_LE(batch.micro_batches, max_micro_batches_);
-  const size_t bytes = static_cast<size_t>(batch.micro_batches * micro_batch_tokens()) * sizeof(int32_t);
-  device_->CopyFromHost(tokens_.data(), batch.tokens.data(), bytes);
-  device_->CopyFromHost(targets_.data(), batch.targets.data(), bytes);
-  std::vector<int32_t> positions = batch.positions;
-  if (config_.data.reset_positions) {
-    for (size_t i = 0; i < positions.size(); ++i) positions[i] -= batch.document_start[i];
+  const int64_t T = micro_batch_tokens();
+  staged_.resize(static_cast<size_t>(batch.micro_batches * kBatchParts * T));
+  for (int64_t m = 0; m < batch.micro_batches; ++m) {
+    const auto part = [&](const std::vector<int32_t>& values, int64_t index) {
+      const int64_t to = (m * kBatchParts + index) * T;
+      std::copy_n(values.begin() + m * T, T, staged_.begin() + to);
+      return to;
+    };
+    part(batch.tokens, 0);
+    part(batch.targets, 1);
+    const int64_t positions = part(batch.positions, 2), starts = part(batch.document_start, 3);
+    if (!config_.data.reset_positions) continue;
+    for (int64_t t = 0; t < T; ++t)
+      staged_[static_cast<size_t>(positions + t)] -= staged_[static_cast<size_t>(starts + t)];
   }
-  device_->CopyFromHost(positions_.data(), positions.data(), bytes);
-  device_->CopyFromHost(document_start_.data(), batch.document_start.data(), bytes);
+  device_->StageFromHost(batch_.data(), staged_.data(), staged_.size() * sizeof(int32_t));
 }
 
 Context Engine::MakeContext() {
@@ -169,10 +173,11 @@ MicroBatch Engine::MicroBatchAt(int64_t index, double grad_scale, bool training)
   MicroBatch mb;
   mb.B = config_.train.micro_batch_size;
   mb.S = config_.train.sequence_length;
-  mb.tokens = tokens_.At(index);
-  mb.targets = targets_.At(index);
-  mb.positions = positions_.At(index);
-  mb.document_start = document_start_.At(index).Reshape({mb.B, mb.S});
+  const Tensor parts = batch_.At(index);
+  mb.tokens = parts.At(0);
+  mb.targets = parts.At(1);
+  mb.positions = parts.At(2);
+  mb.document_start = parts.At(3).Reshape({mb.B, mb.S});
   mb.grad_scale = grad_scale;
   mb.share = grad_scale * static_cast<double>(mb.T());
   mb.mtp_scale = mtp_scale_;
@@ -241,14 +246,18 @@ void Engine::PrepareMtp(int64_t micro_batches) {
 }
 
 // The report of a step lies in one piece, so that a recorded step always writes to the same place and one
-// copy keeps it.
+// copy brings it to the host.
 void Engine::LayOutReports() {
   const int64_t layers = model_->load_counts().defined() ? model_->load_counts().dim(0) : 0;
   const int64_t load = layers * config_.model.n_routed_experts, sums = acc_.sums.elements();
-  const int64_t words = kStateWords + load + 1 + sums + 1;
+  const int64_t biases = static_cast<int64_t>(model_->router_biases().size()),
+                E = config_.model.n_routed_experts;
+  const int64_t words = kStateWords + load + 1 + sums + 1 + biases * E;
   report_ = step_.Allocate("report", DType::kI64, {words});
-  kept_reports_ =
-      step_.Allocate("kept reports", DType::kI64, {config_.ep.overflow_check_every_n_steps, words});
+  if (!stream_.dry()) {
+    for (int64_t i = 0; i <= config_.ep.overflow_check_every_n_steps; ++i)
+      host_reports_.push_back(device_->MakeHostCopy(static_cast<size_t>(report_.bytes())));
+  }
   int64_t at = 0;
   const auto part = [&](int64_t n) {
     at += n;
@@ -259,6 +268,7 @@ void Engine::LayOutReports() {
   report_rows_needed_ = part(1);
   report_sums_ = Tensor(part(sums).data(), DType::kF64, acc_.sums.shape());
   report_mtp_valid_ = part(1);
+  if (biases > 0) report_biases_ = Tensor(part(biases * E).data(), DType::kF64, {biases, E});
 }
 
 void Engine::CollectReport() {
@@ -270,9 +280,17 @@ void Engine::CollectReport() {
   Copy(stream_, mtp_valid_, report_mtp_valid_);
 }
 
+void Engine::CollectBiases() {
+  const std::vector<Tensor> biases = model_->router_biases();
+  for (size_t i = 0; i < biases.size(); ++i)
+    Copy(stream_, biases[i], report_biases_.At(static_cast<int64_t>(i)));
+}
+
 void Engine::KeepReport() {
-  YM_CHECK_LT(kept_, kept_reports_.dim(0), "steps since the host looked");
-  Copy(stream_, report_, kept_reports_.At(kept_));
+  if (stream_.dry()) return;
+  YM_CHECK_LT(kept_, static_cast<int64_t>(host_reports_.size()), "steps since the host looked");
+  host_reports_[static_cast<size_t>(first_kept_ + kept_) % host_reports_.size()]->Enqueue(
+      stream_, report_.data(), static_cast<size_t>(report_.bytes()));
   ++kept_;
 }
 
@@ -291,7 +309,7 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
     if (time_next_) {
       if (!timeline_) timeline_ = device_->MakeTimeline();
       device_->set_timeline(timeline_.get());
-      timed_ = kept_;
+      timed_ = first_kept_ + kept_;
     }
     EnqueueStep(micro_batches, global_tokens, exact);
     device_->set_timeline(nullptr);
@@ -312,49 +330,45 @@ void Engine::Step(int64_t micro_batches, int64_t global_tokens, bool exact) {
   KeepReport();
 }
 
-std::vector<std::pair<double, double>> Engine::RouterBiasRanges() {
-  std::vector<std::pair<double, double>> ranges;
-  for (const Tensor& bias : model_->router_biases()) {
-    const HostTensor host(bias.dtype(), bias.shape());
-    device_->CopyToHost(host.view().data(), bias.data(), static_cast<size_t>(bias.bytes()));
-    DispatchFloat(bias.dtype(), [&]<class T>() {
-      const auto [least, largest] = std::minmax_element(host.as<T>(), host.as<T>() + bias.elements());
-      ranges.emplace_back(static_cast<double>(*least), static_cast<double>(*largest));
-    });
+std::vector<StepReport> Engine::TakeReports(int64_t running) {
+  if (dispatcher_) dispatcher_->ThrowIfFailed();
+  YM_CHECK_LE(running, kept_);
+  std::vector<StepReport> reports;
+  for (; kept_ > running; ++first_kept_, --kept_) {
+    const void* words = host_reports_[static_cast<size_t>(first_kept_) % host_reports_.size()]->Wait();
+    reports.push_back(ReadReport(static_cast<const int64_t*>(words)));
+    if (timed_ == first_kept_) reports.back().times = timeline_->Take();
   }
-  return ranges;
+  if (running == 0) Fill(stream_, 0, acc_.overflow);
+  return reports;
 }
 
-std::vector<StepReport> Engine::TakeReports() {
-  if (dispatcher_) dispatcher_->ThrowIfFailed();
-  const int64_t words = report_.elements();
-  std::vector<int64_t> kept(static_cast<size_t>(kept_ * words));
-  device_->CopyToHost(kept.data(), kept_reports_.data(), kept.size() * sizeof(int64_t));
-  std::vector<StepReport> reports(static_cast<size_t>(kept_));
-  for (int64_t i = 0; i < kept_; ++i) {
-    StepReport& report = reports[static_cast<size_t>(i)];
-    const int64_t* at = kept.data() + i * words;
-    std::memcpy(static_cast<void*>(&report.state), at, sizeof(StepState));
-    at += kStateWords;
-    for (int64_t left = report_load_.elements(); left > 0; left -= config_.model.n_routed_experts) {
-      report.load.emplace_back(at, at + config_.model.n_routed_experts);
-      at += config_.model.n_routed_experts;
-    }
-    report.rows_needed = *at++;
-    std::vector<double> sums(static_cast<size_t>(report_sums_.elements()));
-    std::memcpy(sums.data(), at, sums.size() * sizeof(double));
-    const int64_t mtp_valid = at[sums.size()];
-    if (config_.model.num_nextn_predict_layers > 0 && mtp_valid > 0)
-      report.mtp_loss = sums[kMtpLoss] / static_cast<double>(mtp_valid);
-    for (auto row = sums.begin() + kStepSums; row != sums.end(); row += kStepSums)
-      report.sums.emplace_back(row, row + kStepSums);
+StepReport Engine::ReadReport(const int64_t* at) const {
+  StepReport report;
+  std::memcpy(static_cast<void*>(&report.state), at, sizeof(StepState));
+  at += kStateWords;
+  const int64_t E = config_.model.n_routed_experts;
+  for (int64_t left = report_load_.elements(); left > 0; left -= E, at += E)
+    report.load.emplace_back(at, at + E);
+  report.rows_needed = *at++;
+  const auto doubles = [&](int64_t n) {
+    std::vector<double> values(static_cast<size_t>(n));
+    std::memcpy(values.data(), at, values.size() * sizeof(double));
+    at += n;
+    return values;
+  };
+  const std::vector<double> sums = doubles(report_sums_.elements());
+  const int64_t mtp_valid = *at++;
+  if (config_.model.num_nextn_predict_layers > 0 && mtp_valid > 0)
+    report.mtp_loss = sums[kMtpLoss] / static_cast<double>(mtp_valid);
+  for (auto row = sums.begin() + kStepSums; row != sums.end(); row += kStepSums)
+    report.sums.emplace_back(row, row + kStepSums);
+  for (int64_t i = 0; report_biases_.defined() && i < report_biases_.dim(0); ++i) {
+    const std::vector<double> bias = doubles(E);
+    const auto [least, largest] = std::minmax_element(bias.begin(), bias.end());
+    report.bias_range.emplace_back(*least, *largest);
   }
-  if (timed_ >= 0 && timed_ < kept_) reports[static_cast<size_t>(timed_)].times = timeline_->Take();
-  timed_ = -1;
-  if (kept_ > 0) reports.back().bias_range = RouterBiasRanges();
-  kept_ = 0;
-  Fill(stream_, 0, acc_.overflow);
-  return reports;
+  return report;
 }
 
 void Engine::SetCounters(int64_t step, int64_t tokens, int64_t skipped) {

@@ -23,10 +23,10 @@
 // batch ramp), one step runs eagerly and the next is recorded anew. Exact replays, timed steps and runs with
 // a hook in the step are eager.
 //
-// The host need not look at a step before it enqueues the next: what each step reports is kept in device
-// memory until TakeReports. Once a dispatch window was too small, this step and all that follow skip
-// themselves (the overflow flag is sticky) until the host has looked; it then runs them again, the first one
-// in exact mode.
+// The host need not look at a step before it enqueues the next: its batch is copied in the stream's order,
+// and what each step reports is copied to host memory of its own, until TakeReports. Once a dispatch window
+// was too small, this step and all that follow skip themselves (the overflow flag is sticky) until the host
+// has looked; it then runs them again, the first one in exact mode.
 #pragma once
 
 #include <functional>
@@ -67,7 +67,7 @@ struct StepReport {
   StepTimes times;                         // of a timed step (TimeNextStep); empty otherwise
   std::vector<std::vector<int64_t>> load;  // [MoE layers][E], of this step, summed over dp
   double mtp_loss = 0;                     // mean over the counted positions and depths; 0: none
-  // Least and largest router bias by MoE layer, of the last report of a TakeReports alone; empty: none.
+  // Least and largest router bias after this step, by MoE layer that has one.
   std::vector<std::pair<double, double>> bias_range;
   std::vector<std::vector<double>> sums;   // [MoE layers][kStepSums] (model/model.h), over the global batch
   int64_t rows_needed = 0;  // by the fullest dispatch window of all layers, micro-batches and ranks
@@ -88,10 +88,11 @@ class Engine {
                                      Dispatcher* dispatcher, DeviceKind kind);
 
   void Initialise(uint64_t seed);      // a fresh run
-  void Stage(const HostBatch& batch);  // host -> device, before Step or Evaluate
+  // host -> device, before Step or Evaluate; behind the steps that were enqueued before.
+  void Stage(const HostBatch& batch);
   // One training step on the staged batch. `global_tokens`: tokens of the step over all ranks. `exact`:
   // dispatch in as many rounds as the windows need (nn/moe/exact_rounds.h); such a step never overflows. At
-  // most ep.overflow_check_every_n_steps steps between two calls of TakeReports.
+  // most ep.overflow_check_every_n_steps + 1 steps whose reports are not taken.
   void Step(int64_t micro_batches, int64_t global_tokens, bool exact = false);
   void TimeNextStep() { time_next_ = true; }  // its ops; the times come with its report
   // Whether the last step was a replay, and how many recordings were made.
@@ -103,8 +104,10 @@ class Engine {
   // Logits of the first micro-batch staged, to host memory [T, V] in double.
   std::vector<double> Logits();
 
-  // Of every step since the last call, in order; waits for them. Clears the overflow flag.
-  std::vector<StepReport> TakeReports();
+  // Of every step that is not reported yet, in order, but for the `running` newest; waits for those that it
+  // reports. With 0 running, clears the overflow flag: the steps behind one that overflowed have skipped
+  // themselves, and must be taken with it or by another call.
+  std::vector<StepReport> TakeReports(int64_t running = 0);
   int64_t exact_evaluations() const { return exact_evaluations_; }  // calls of Evaluate that needed rounds
   void SetCounters(int64_t step, int64_t tokens, int64_t skipped);  // on resume
   std::vector<StateTensor> SavedState() const;                      // what this rank writes
@@ -132,9 +135,10 @@ class Engine {
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
   void PrepareMtp(
       int64_t micro_batches);  // the loss scale of multi-token prediction, from what counts on all ranks
-  std::vector<std::pair<double, double>> RouterBiasRanges();
   void LayOutReports();
-  void CollectReport();  // part of the step: report_ from what lies in many places
+  void CollectReport();  // part of the step: report_ from what lies in many places, but the biases
+  void CollectBiases();  // after their update
+  StepReport ReadReport(const int64_t* words) const;
   void KeepReport();     // of the step that was just enqueued, until the host looks
   void EvaluateOnce(int64_t micro_batches, bool zero_routed_experts, bool exact);
 
@@ -153,18 +157,22 @@ class Engine {
   std::unique_ptr<Optimizer> optimizer_;  // null in inference
   std::vector<MicroBatch> in_flight_{1};  // as many as the schedule has between forward and backward
   int64_t max_micro_batches_ = 0;
-  Tensor tokens_, targets_, positions_, document_start_;  // int32 [max_micro_batches, T]
+  // int32 [max_micro_batches, 4, T]: tokens, targets, positions, first token of the document
+  Tensor batch_;
+  std::vector<int32_t> staged_;  // the same on the host
   Tensor state_;                                          // U8 [sizeof(StepState)]
   Tensor learning_rate_, bias_speed_;                     // U8 [sizeof(DeviceSchedule)]
   Tensor mtp_weight_, mtp_valid_, mtp_scale_;  // DeviceSchedule; int64 [1] and F64 [1], of the global batch
   StepAccumulators acc_;
   Tensor rows_needed_;  // int64 [1], of the current step
-  // What a step reports, in one piece of int64 words: report_ holds the last step's, kept_reports_ [n, words]
-  // those since the last TakeReports, n at most. Parts of report_: StepState as words, the load [MoE layers,
-  // E], rows needed [1], sums F64 [1 + MoE layers, kStepSums], targets of multi-token prediction [1].
-  Tensor report_, kept_reports_;
-  Tensor report_state_, report_load_, report_rows_needed_, report_sums_, report_mtp_valid_;
-  int64_t kept_ = 0;
+  // What a step reports, in one piece of int64 words: report_ holds the last step's, host_reports_ those that
+  // are not taken yet, in turn. Parts of report_: StepState as words, the load [MoE layers, E], rows needed
+  // [1], sums F64 [1 + MoE layers, kStepSums], targets of multi-token prediction [1], biases F64 [layers that
+  // have one, E].
+  Tensor report_;
+  Tensor report_state_, report_load_, report_rows_needed_, report_sums_, report_mtp_valid_, report_biases_;
+  std::vector<std::unique_ptr<HostCopy>> host_reports_;
+  int64_t first_kept_ = 0, kept_ = 0;  // steps: reported, and not reported yet
   struct StepShape {
     int64_t micro_batches = 0, global_tokens = 0;
     bool operator==(const StepShape&) const = default;
@@ -174,7 +182,7 @@ class Engine {
   bool replayed_ = false, time_next_ = false;
   int64_t recordings_ = 0;
   std::unique_ptr<Timeline> timeline_;
-  int64_t timed_ = -1;  // which of the kept steps was timed
+  int64_t timed_ = -1;  // which step was timed
   int64_t exact_evaluations_ = 0;
   std::function<void()> after_backward_, after_replay_;
 };

@@ -38,7 +38,7 @@ constexpr int64_t kToldReplays = 3;  // on the console at once; later ones when 
 // A step that was run and that the host has not looked at yet.
 struct PendingStep {
   int64_t batch = 0;  // sequences
-  double begin = 0, seconds = 0;  // when it was begun; what it took, once the host has looked
+  double begin = 0, seconds = 0;  // when it was enqueued; what it took, once the host has looked
 };
 
 class TrainingRun {
@@ -53,13 +53,18 @@ class TrainingRun {
  private:
   void Open();  // directory, data, memory, engine, resume
   void Step();
-  void Look();
+  void Look(int64_t running);
   void Confirm(const StepReport& report, const PendingStep& run);
   StepRecord MakeRecord(const StepReport& report, const PendingStep& run);
   std::vector<RouterHealth> Health(const StepReport& report);  // by MoE layer
   bool TimesStep(int64_t step) const {
     const int64_t every = config_.logging.timings_every_steps;
     return every > 0 && step % every == 0;
+  }
+  // Steps that may run while the host looks at those before them.
+  int64_t running() {
+    const std::string& ahead = config_.runtime.run_ahead;
+    return ahead == "always" || (ahead == "auto" && runtime_.device().runs_behind()) ? 1 : 0;
   }
   int64_t step_run() const { return state_.step + static_cast<int64_t>(pending_.size()); }
   void Validate();
@@ -88,6 +93,7 @@ class TrainingRun {
   std::vector<PendingStep> pending_;  // after it
   bool replay_ = false;               // the next step is run in exact mode
   double lost_seconds_ = 0;           // of steps that skipped themselves, not yet counted
+  double looked_ = 0;                 // when the last look was over
   int64_t saved_step_ = -1, validated_step_ = -1;
   double validation_loss_ = 0, step_seconds_ = 0;
   int64_t skipped_in_a_row_ = 0;
@@ -181,23 +187,34 @@ void TrainingRun::Step() {
   faults_.AfterStep(step_run(), *engine_);
 }
 
-// Reads what the steps since the last look did. Those before the first overflow are confirmed. The others
-// have skipped themselves and are run again with the same data, the first of them in exact mode: all that a
-// step changes, metrics included, is then as if every window had been large enough.
-void TrainingRun::Look() {
-  const std::vector<StepReport> reports = engine_->TakeReports();
-  YM_CHECK_EQ(reports.size(), pending_.size());
-  std::vector<PendingStep> run = std::move(pending_);
-  pending_.clear();
+// Reads what the steps since the last look did, but for the `running` newest. Those before the first overflow
+// are confirmed. The others have skipped themselves, the running ones too, and are run again with the same
+// data, the first of them in exact mode: all that a step changes, metrics included, is then as if every
+// window had been large enough.
+void TrainingRun::Look(int64_t running) {
+  const std::vector<StepReport> reports = engine_->TakeReports(running);
+  YM_CHECK_EQ(reports.size() + static_cast<size_t>(running), pending_.size());
+  const auto end = pending_.begin() + static_cast<std::ptrdiff_t>(reports.size());
+  std::vector<PendingStep> run(pending_.begin(), end);
+  pending_.erase(pending_.begin(), end);
   // The device works through the steps while the host is ahead of it: each took its share.
-  if (!run.empty()) {
-    const double share = (NowSeconds() - run.front().begin) / static_cast<double>(run.size());
-    for (PendingStep& step : run) step.seconds = share;
-  }
+  const auto share_time = [&](std::vector<PendingStep>& steps) {
+    if (steps.empty()) return;
+    const double begin = std::max(steps.front().begin, looked_);
+    looked_ = NowSeconds();
+    for (PendingStep& step : steps) step.seconds = (looked_ - begin) / static_cast<double>(steps.size());
+  };
+  share_time(run);
   for (size_t i = 0; i < run.size(); ++i) {
     if (reports[i].state.verdict == static_cast<int32_t>(StepVerdict::kOverflow)) {
       YM_CHECK(!replay_, "step ", state_.step + 1, " overflowed in exact mode");
       replay_ = true;
+      if (running > 0) {
+        engine_->TakeReports();
+        share_time(pending_);
+        run.insert(run.end(), pending_.begin(), pending_.end());
+        pending_.clear();
+      }
       for (; i < run.size(); ++i) lost_seconds_ += run[i].seconds;
       return;
     }
@@ -401,13 +418,17 @@ int TrainingRun::Run() {
   while (state_.step < last_step) {
     Step();
     SignalFlags signals = Signals();
-    const bool look = static_cast<int64_t>(pending_.size()) == config_.ep.overflow_check_every_n_steps ||
-                      replay_ || step_run() == last_step || due(config_.train.eval_every_steps, step_run()) ||
-                      due(config_.train.replica_check_every_steps, step_run()) ||
-                      due(config_.checkpoint.every_steps, step_run()) || signals.save || signals.interrupt ||
-                      signals.terminate;
-    if (!look) continue;
-    Look();  // may go back; what was done after the step that it goes back to is not done again
+    // What looks at the state of the last step needs all of them to be over.
+    const bool all = replay_ || step_run() == last_step || TimesStep(step_run()) || !announced_ ||
+                     due(config_.train.eval_every_steps, step_run()) ||
+                     due(config_.train.replica_check_every_steps, step_run()) ||
+                     due(config_.checkpoint.every_steps, step_run()) || signals.save || signals.interrupt ||
+                     signals.terminate;
+    if (!all && static_cast<int64_t>(pending_.size()) < config_.ep.overflow_check_every_n_steps + running())
+      continue;
+    // May go back; what was done after the step that it goes back to is not done again.
+    Look(all ? 0 : running());
+    if (!pending_.empty()) continue;
     if (!compared && state_.step > 0) {
       LogInfo(MemoryTable(planned_, engine_->HighWater()));
       compared = true;

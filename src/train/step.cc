@@ -57,6 +57,7 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
   if (report_load_.elements() > 0) groups_.dp->AllReduceSum(stream_, model_->load_counts());
   CollectReport();
   if (report_load_.elements() > 0) model_->UpdateRouterBias(ctx, state_);
+  CollectBiases();
 }
 
 }  // namespace yardmaster

@@ -56,6 +56,32 @@ TEST_CASE("cuda device: copies of every length come back, new memory is zero") {
   }
 }
 
+// More staged copies than are kept under way, of growing lengths, each read back in the stream's order, late.
+TEST_CASE("cuda device: staged copies and host copies keep the order of the stream") {
+  YM_NEEDS_GPU();
+  const auto device = MakeCudaDevice({});
+  CHECK(device->runs_behind());
+  const Stream stream(device.get());
+  constexpr size_t kMost = 1000 * 1000;
+  void* p = device->Allocate(kMost);
+  std::vector<std::unique_ptr<HostCopy>> copies;
+  std::vector<unsigned char> host;
+  const auto length = [](int i) { return i < 9 ? size_t{1000} * static_cast<size_t>(i + 1) : kMost; };
+  for (int i = 0; i < 12; ++i) {
+    host.assign(length(i), static_cast<unsigned char>(i + 1));
+    device->StageFromHost(p, host.data(), host.size());
+    host.assign(host.size(), 99);  // ours again
+    copies.push_back(device->MakeHostCopy(kMost));
+    copies.back()->Enqueue(stream, p, length(i));
+  }
+  for (int i = 0; i < 12; ++i) {
+    const auto* there = static_cast<const unsigned char*>(copies[static_cast<size_t>(i)]->Wait());
+    CHECK(std::vector<unsigned char>(there, there + length(i)) ==
+          std::vector<unsigned char>(length(i), static_cast<unsigned char>(i + 1)));
+  }
+  device->Free(p);
+}
+
 TEST_CASE("cuda device: errors name the op, the call, the device and the rank") {
   YM_NEEDS_GPU();
   const auto device = MakeCudaDevice({.index = 0, .rank = 5});

@@ -140,12 +140,15 @@ TEST_CASE("gpu step: several replays before the host looks; a timed step between
     late.Step(1, i);
     CHECK(late.engine().replayed() == (i != 0 && i != 3));
   }
-  const std::vector<StepReport> reports = late.engine().TakeReports();
+  std::vector<StepReport> reports = late.engine().TakeReports(/*running=*/2);
+  REQUIRE(reports.size() == 4);
+  for (StepReport& report : late.engine().TakeReports()) reports.push_back(std::move(report));
   REQUIRE(reports.size() == 6);
   for (size_t i = 0; i < 6; ++i) {
     INFO("step " << i + 1);
     CHECK(SameState(reports[i].state, expected[i].state));
     CHECK(reports[i].load == expected[i].load);
+    CHECK(reports[i].bias_range == expected[i].bias_range);
     CHECK(reports[i].times.ops.empty() == (i != 3));
   }
   CHECK(late.engine().recordings() == 1);

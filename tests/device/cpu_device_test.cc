@@ -45,6 +45,21 @@ TEST_CASE("cpu device: memory is aligned and zeroed, copies copy") {
   CHECK(message.find("4503599627370496 bytes") != std::string::npos);
 }
 
+TEST_CASE("cpu device: staged copies and host copies are done at once") {
+  const auto device = MakeCpuDevice({});
+  CHECK_FALSE(device->runs_behind());
+  void* p = device->Allocate(8);
+  const auto copy = device->MakeHostCopy(8);
+  const std::string one = "one", two = "two";
+  device->StageFromHost(p, one.data(), 3);
+  copy->Enqueue(Stream(device.get()), p, 3);
+  device->StageFromHost(p, two.data(), 3);
+  CHECK(std::string(static_cast<const char*>(copy->Wait()), 3) == one);
+  copy->Enqueue(Stream(device.get()), p, 3);
+  CHECK(std::string(static_cast<const char*>(copy->Wait()), 3) == two);
+  device->Free(p);
+}
+
 TEST_CASE("dry device: copies do nothing, memory is refused") {
   const auto dry = MakeDryDevice();
   const Stream stream(dry.get());

@@ -28,13 +28,16 @@ TEST_CASE("windows too small: bit-identical to ample ones, however seldom the ho
     const RunResult reference = runs.Train(ep, ample, Settings(ep, "-1"));
     INFO(reference.output);
     REQUIRE(reference.code == 0);
-    for (int every : {1, 3, 100}) {
-      const std::string name = StrCat("small", ep, "_", every);
+    for (const auto& [every, ahead] :
+         {std::pair(1, "never"), {1, "always"}, {3, "never"}, {3, "always"}, {100, "never"}}) {
+      const std::string name = StrCat("small", ep, "_", every, "_", ahead);
       INFO(name);
       // Each expert fits into a window of its own, what a rank gets often does not: 32 rows for 2 ranks, 64
       // for 4.
       const RunResult run = runs.Train(
-          ep, name, Settings(ep, ep == 2 ? "1" : "2", {StrCat("ep.overflow_check_every_n_steps=", every)}));
+          ep, name,
+          Settings(ep, ep == 2 ? "1" : "2",
+                   {StrCat("ep.overflow_check_every_n_steps=", every), StrCat("runtime.run_ahead=", ahead)}));
       INFO(run.output);
       REQUIRE(run.code == 0);
       CHECK(Replays(run) > 0);

@@ -32,13 +32,15 @@ TEST_CASE("the same run twice, and a run stopped half-way and resumed, are bit-i
   WriteSmallDataset(temp.path() + "/text");
   REQUIRE(Train(SmallRun(temp.path(), "straight"), nullptr) == 0);
   REQUIRE(Train(SmallRun(temp.path(), "again"), nullptr) == 0);
+  REQUIRE(Train(SmallRun(temp.path(), "ahead", {"runtime.run_ahead=always", "checkpoint.every_steps=5"}),
+                nullptr) == 0);
   REQUIRE(Train(SmallRun(temp.path(), "halves", {"train.stop_at_step=6"}), nullptr) == 0);
   REQUIRE(MetricsLines(temp.path(), "halves").size() == 7);  // six steps and a validation
   REQUIRE(Train(SmallRun(temp.path(), "halves"), nullptr) == 0);
 
   const std::vector<std::string> straight = MetricsLines(temp.path(), "straight");
   REQUIRE(straight.size() == 13);  // twelve steps and the last validation
-  for (const char* other : {"again", "halves"}) {
+  for (const char* other : {"again", "ahead", "halves"}) {
     std::vector<std::string> lines = MetricsLines(temp.path(), other);
     std::erase_if(lines, [](const std::string& line) {
       return Contains(line, "\"step\":6,") && Contains(line, "val_loss");

@@ -202,24 +202,31 @@ int RunBenchStep(const BenchStepOptions& options, MpiWorld* world) {
   for (const ArenaSize& arena : planned) r.planned_bytes += arena.bytes;
   r.planned_bytes += runtime.device().library_bytes();
   int64_t sample = 0;
-  const auto step = [&](bool timed) {
+  const auto enqueue = [&](bool timed) {
     const HostBatch data = source.Read(sample, batch);
     sample += batch;
     if (timed) engine.TimeNextStep();
-    const double begin = NowSeconds();
     engine.Stage(data);
     engine.Step(data.micro_batches, batch * config.train.sequence_length);
-    StepReport report = std::move(engine.TakeReports().at(0));
-    return std::pair(1e3 * (NowSeconds() - begin), std::move(report));
   };
   for (int64_t i = 0; i < options.warmup; ++i) {
-    const auto [ms, report] = step(false);
+    const double begin = NowSeconds();
+    enqueue(false);
+    const StepReport report = std::move(engine.TakeReports().at(0));
     if (i == 0) r.first_loss = report.state.loss;
-    say(StrFormat("warm-up   %.1f ms, loss %.4f", ms, report.state.loss));
+    say(StrFormat("warm-up   %.1f ms, loss %.4f", 1e3 * (NowSeconds() - begin), report.state.loss));
   }
+  // As in training, a step is enqueued before the host looks at the one before it, unless the config says
+  // never.
+  const int64_t ahead = config.runtime.run_ahead == "never" ? 0 : 1;
+  double begin = NowSeconds();
+  if (ahead > 0) enqueue(false);
   for (int64_t i = 0; i < options.steps; ++i) {
-    const auto [ms, report] = step(false);
-    r.milliseconds.push_back(ms);
+    enqueue(false);
+    const StepReport report = std::move(engine.TakeReports(ahead).at(0));
+    const double end = NowSeconds();
+    r.milliseconds.push_back(1e3 * (end - begin));
+    begin = end;
     r.last_loss = report.state.loss;
     r.load_max_over_mean = LoadMaxOverMean(report);
     r.graph = engine.replayed();
@@ -227,8 +234,10 @@ int RunBenchStep(const BenchStepOptions& options, MpiWorld* world) {
       throw Error(ExitCode::kInternal,
                   "a measured step skipped its update: its loss or gradient norm is not finite");
   }
+  engine.TakeReports();
   for (; r.timed_steps < options.timed; ++r.timed_steps) {
-    StepTimes times = step(true).second.times;
+    enqueue(true);
+    StepTimes times = std::move(engine.TakeReports().at(0).times);
     r.times.seconds += times.seconds;
     for (OpTime& op : times.ops) r.times.ops.push_back(std::move(op));
   }

@@ -47,6 +47,8 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   versions_ = StrCat("CUDA ", runtime / 1000, ".", runtime % 1000 / 10, ", driver for ", driver / 1000, ".", driver % 1000 / 10);
   CudaDevice::AddStream();
   YM_DEVICE_CHECK("start", cudaEventCreateWithFlags(order_.address(), cudaEventDisableTiming));
+  for (Staging& s : ordered_)
+    YM_DEVICE_CHECK("start", cudaEventCreateWithFlags(s.free.address(), cudaEventDisableTiming));
   for (Staging& s : staging_) {
     YM_DEVICE_CHECK("start", cudaMallocHost(s.buffer.address(), kStagingBytes));
     YM_DEVICE_CHECK("start", cudaEventCreateWithFlags(s.free.address(), cudaEventDisableTiming));
@@ -143,6 +145,59 @@ void CudaDevice::CopyFromHost(void* device, const void* host, size_t bytes) {
     YM_DEVICE_CHECK("CopyFromHost", cudaEventRecord(s.free.get(), compute_stream()));
   }
   YM_DEVICE_CHECK("CopyFromHost", cudaStreamSynchronize(compute_stream()));
+}
+
+void CudaDevice::StageFromHost(void* device, const void* host, size_t bytes) {
+  MakeCurrent();
+  Staging& s = ordered_[next_ordered_];
+  next_ordered_ = (next_ordered_ + 1) % kStagedCopies;
+  YM_DEVICE_CHECK("StageFromHost", cudaEventSynchronize(s.free.get()));
+  if (s.bytes < bytes) {
+    s.bytes = 0;
+    s.buffer = PinnedBuffer();
+    YM_DEVICE_CHECK("StageFromHost", cudaMallocHost(s.buffer.address(), bytes));
+    s.bytes = bytes;
+  }
+  std::memcpy(s.buffer.get(), host, bytes);
+  YM_DEVICE_CHECK("StageFromHost",
+                  cudaMemcpyAsync(device, s.buffer.get(), bytes, cudaMemcpyHostToDevice, compute_stream()));
+  YM_DEVICE_CHECK("StageFromHost", cudaEventRecord(s.free.get(), compute_stream()));
+}
+
+namespace {
+
+class CudaHostCopy : public HostCopy {
+ public:
+  CudaHostCopy(CudaDevice* device, size_t bytes) : device_(device), bytes_(bytes) {
+    device_->Check(cudaMallocHost(memory_.address(), std::max<size_t>(bytes, 1)), "MakeHostCopy",
+                   "cudaMallocHost");
+    device_->Check(cudaEventCreateWithFlags(there_.address(), cudaEventDisableTiming), "MakeHostCopy",
+                   "cudaEventCreateWithFlags");
+  }
+  void Enqueue(const Stream& stream, const void* device, size_t bytes) override {
+    YM_CHECK_LE(bytes, bytes_);
+    const cudaStream_t s = device_->StreamOf(stream.handle());
+    device_->Check(cudaMemcpyAsync(memory_.get(), device, bytes, cudaMemcpyDeviceToHost, s), "HostCopy",
+                   "cudaMemcpyAsync");
+    device_->Check(cudaEventRecord(there_.get(), s), "HostCopy", "cudaEventRecord");
+  }
+  const void* Wait() override {
+    device_->Check(cudaEventSynchronize(there_.get()), "HostCopy", "cudaEventSynchronize");
+    return memory_.get();
+  }
+
+ private:
+  CudaDevice* device_;
+  size_t bytes_;
+  PinnedBuffer memory_;
+  CudaEvent there_;
+};
+
+}  // namespace
+
+std::unique_ptr<HostCopy> CudaDevice::MakeHostCopy(size_t bytes) {
+  MakeCurrent();
+  return std::make_unique<CudaHostCopy>(this, bytes);
 }
 
 void CudaDevice::Synchronize(void* stream_handle) {

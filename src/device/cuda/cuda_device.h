@@ -43,6 +43,9 @@ class CudaDevice : public Device {
   void Free(void* pointer) noexcept override;
   void CopyToHost(void* host, const void* device, size_t bytes) override;
   void CopyFromHost(void* device, const void* host, size_t bytes) override;
+  void StageFromHost(void* device, const void* host, size_t bytes) override;
+  std::unique_ptr<HostCopy> MakeHostCopy(size_t bytes) override;
+  bool runs_behind() const override { return true; }
   void Synchronize(void* stream_handle) override;
   Stream AddStream() override;  // with a library workspace of its own
   void Order(void* earlier, void* later) override;
@@ -85,7 +88,8 @@ class CudaDevice : public Device {
   };
   struct Staging {
     PinnedBuffer buffer;
-    CudaEvent free;  // the last copy from or to the buffer is done
+    CudaEvent free;    // the last copy from or to the buffer is done
+    size_t bytes = 0;  // of the buffer
   };
   void MakeCurrent() const;
   std::string Where() const;
@@ -96,6 +100,8 @@ class CudaDevice : public Device {
   std::vector<OwnedStream> streams_;
   CudaEvent order_;  // of Order: a wait keeps the state that the event had when it was enqueued
   Staging staging_[2];
+  Staging ordered_[kStagedCopies];  // of StageFromHost, in turn; they grow with what is copied
+  int next_ordered_ = 0;
   std::map<std::type_index, std::shared_ptr<void>> extensions_;
 };
 
