@@ -15,13 +15,13 @@ struct Stored {
   const uint8_t* codes;  // at the tile's first element
   int64_t ld;
   const void* scales;  // at the tile's first scale
-  int64_t scales_ld;   // kMx: between rows
+  int64_t scales_ld;   // kMx: between runs
 };
 
 // The scale of element (i, j) of the stored tile: FP32 per row, or one; E8M0 per row and run of 32.
 template <bool kMx, bool kOne>
 __device__ __forceinline__ float ScaleAt(const Stored& s, int i, int j) {
-  if constexpr (kMx) return E8m0ToFloat(static_cast<const uint8_t*>(s.scales)[i * s.scales_ld + j / 32]);
+  if constexpr (kMx) return E8m0ToFloat(static_cast<const uint8_t*>(s.scales)[j / 32 * s.scales_ld + i]);
   return static_cast<const float*>(s.scales)[kOne ? 0 : i];
 }
 
@@ -95,16 +95,16 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t c0 = int64_t{blockIdx.x} * kSide, padded = int64_t{blockIdx.y} * kSide;
   Stored s;
   if constexpr (kTransposed) {
-    s = {from.codes_t + c0 * from.P + padded, from.P, nullptr, from.P / 32};
+    s = {from.codes_t + c0 * from.P + padded, from.P, nullptr, from.scales_t_ld};
     if constexpr (kMx) {
-      s.scales = static_cast<const uint8_t*>(from.scales_t) + c0 * s.scales_ld + padded / 32;
+      s.scales = static_cast<const uint8_t*>(from.scales_t) + padded / 32 * s.scales_ld + c0;
     } else {
       s.scales = static_cast<const float*>(from.scales_t) + int64_t{blockIdx.y} * from.scales_t_ld + c0;
     }
   } else {
-    s = {from.codes + place.row0 * C + c0, C, nullptr, (C + 31) / 32};
+    s = {from.codes + place.row0 * C + c0, C, nullptr, from.scales_ld};
     if constexpr (kMx) {
-      s.scales = static_cast<const uint8_t*>(from.scales) + place.row0 * s.scales_ld + c0 / 32;
+      s.scales = static_cast<const uint8_t*>(from.scales) + c0 / 32 * s.scales_ld + place.row0;
     } else {
       s.scales = static_cast<const float*>(from.scales) + int64_t{blockIdx.x} * from.scales_ld + place.row0;
     }
@@ -121,17 +121,17 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t row_blocks = gridDim.y, column_blocks = gridDim.x;
   Stored s;
   if constexpr (kTransposed) {
-    s = {from.codes_t + (l * K + k0) * N + n0, N, nullptr, (N + 31) / 32};
+    s = {from.codes_t + (l * K + k0) * N + n0, N, nullptr, K};
     if constexpr (kMx) {
-      s.scales = static_cast<const uint8_t*>(from.scales_t) + (l * K + k0) * s.scales_ld + n0 / 32;
+      s.scales = static_cast<const uint8_t*>(from.scales_t) + (l * ((N + 31) / 32) + n0 / 32) * K + k0;
     } else {
       s.scales = static_cast<const float*>(from.scales_t) + (l * column_blocks + blockIdx.x) * row_blocks +
                  blockIdx.y;
     }
   } else {
-    s = {from.codes + (l * N + n0) * K + k0, K, nullptr, (K + 31) / 32};
+    s = {from.codes + (l * N + n0) * K + k0, K, nullptr, N};
     if constexpr (kMx) {
-      s.scales = static_cast<const uint8_t*>(from.scales) + (l * N + n0) * s.scales_ld + k0 / 32;
+      s.scales = static_cast<const uint8_t*>(from.scales) + (l * ((K + 31) / 32) + k0 / 32) * N + n0;
     } else {
       s.scales =
           static_cast<const float*>(from.scales) + (l * row_blocks + blockIdx.y) * column_blocks + blockIdx.x;

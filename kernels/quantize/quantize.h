@@ -24,10 +24,10 @@ enum class QuantRule : uint8_t { kExact, kPowerOfTwo, kMx };  // FP32 scales of 
 
 struct QuantCopies {
   uint8_t* codes = nullptr;  // [R, C]; null: not wanted
-  void* scales = nullptr;    // FP32 [ceil(C/128), scales_ld], or uint8 [R, ceil(C/32)]
+  void* scales = nullptr;    // FP32 [ceil(C/128), scales_ld], or uint8 [ceil(C/32), scales_ld]
   int64_t scales_ld = 0;
   uint8_t* codes_t = nullptr;  // [C, P], P a multiple of 128 that holds all groups
-  void* scales_t = nullptr;    // FP32 [P/128, scales_t_ld], or uint8 [C, P/32]
+  void* scales_t = nullptr;    // FP32 [P/128, scales_t_ld], or uint8 [P/32, scales_t_ld]
   int64_t scales_t_ld = 0;
   int64_t P = 0;
 };
@@ -43,7 +43,7 @@ cudaError_t QuantizeRaggedRows(KernelType type, QuantRule rule, const RaggedRows
                                cudaStream_t stream);
 
 // w [L, N, K], BF16 or F32 (through_bf16: its values rounded to BF16 first): codes [L, N, K], codes_t [L, K, N]. N and K multiples of
-// 16. kMx: scales [L, N, ceil(K/32)], scales_t [L, K, ceil(N/32)]. Else one scale for 128x128, FP32 [L,
+// 16. kMx: scales [L, ceil(K/32), N], scales_t [L, ceil(N/32), K]. Else one scale for 128x128, FP32 [L,
 // ceil(N/128), ceil(K/128)] and [L, ceil(K/128), ceil(N/128)]. The ld and P of `to` are not read.
 cudaError_t QuantizeExpertWeights(KernelType type, bool through_bf16, QuantRule rule, const void* w, int64_t L,
                                   int64_t N, int64_t K, const QuantCopies& to, cudaStream_t stream);
@@ -64,8 +64,8 @@ cudaError_t DequantizeRaggedRows(KernelType type, QuantRule rule, const QuantCop
 cudaError_t DequantizeExpertWeights(KernelType type, QuantRule rule, const QuantCopies& from, int64_t L,
                                     int64_t N, int64_t K, void* out, cudaStream_t stream);
 
-// E8M0 scales [R, runs] in cuBLASLt's tiles of 128 x 4, each group from a tile of its own; absent ones are 0.
-cudaError_t MxScalesToTiles(const uint8_t* scales, int64_t R, int64_t runs, const int64_t* offsets, int64_t L,
+// E8M0 scales [runs, ld] of R rows in cuBLASLt's tiles of 128 x 4, each group from a tile of its own; absent ones are 0.
+cudaError_t MxScalesToTiles(const uint8_t* scales, int64_t ld, int64_t R, int64_t runs, const int64_t* offsets, int64_t L,
                             uint8_t* tiles, cudaStream_t stream);
 
 }  // namespace yardmaster

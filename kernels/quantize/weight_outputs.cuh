@@ -25,9 +25,9 @@ __device__ __forceinline__ TileOutputs WeightOutputs(const TileExtent& p, int64_
   o.codes_t = to.codes_t != nullptr ? to.codes_t + (l * K + k0) * N + n0 : nullptr;
   o.codes_t_ld = N;
   if constexpr (kRule == ScaleRule::kMx) {
-    o.scales_ld = (K + 31) / 32, o.scales_t_ld = (N + 31) / 32;
-    o.scales = static_cast<uint8_t*>(to.scales) + p.row0 * o.scales_ld + k0 / 32;
-    o.scales_t = static_cast<uint8_t*>(to.scales_t) + (l * K + k0) * o.scales_t_ld + n0 / 32;
+    o.scales_ld = N, o.scales_t_ld = K;
+    o.scales = static_cast<uint8_t*>(to.scales) + (l * ((K + 31) / 32) + k0 / 32) * N + n0;
+    o.scales_t = static_cast<uint8_t*>(to.scales_t) + (l * ((N + 31) / 32) + n0 / 32) * K + k0;
   } else {
     const int64_t row_blocks = gridDim.y, column_blocks = gridDim.x;
     o.scales_ld = o.scales_t_ld = 0;

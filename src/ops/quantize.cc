@@ -49,12 +49,12 @@ const char* QuantName(const QuantFormat& format) {
 }
 
 Shape ScaleShape(const QuantFormat& format, int64_t rows, int64_t K) {
-  if (format.kind == QuantKind::kMxfp8) return {rows, CeilDiv(K, format.run())};
   return {CeilDiv(K, format.run()), CeilDiv(rows, 4) * 4};
 }
 
 Shape WeightScaleShape(const QuantFormat& format, int64_t L, int64_t N, int64_t K) {
-  return {L, format.kind == QuantKind::kMxfp8 ? N : CeilDiv(N, format.run()), CeilDiv(K, format.run())};
+  if (format.kind == QuantKind::kMxfp8) return {L, CeilDiv(K, format.run()), N};
+  return {L, CeilDiv(N, format.run()), CeilDiv(K, format.run())};
 }
 
 Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs) {
@@ -138,16 +138,17 @@ void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const
   check.NoImplementation();
 }
 
-void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles) {
+void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t R, const Tensor& offsets,
+                   const Tensor& tiles) {
   const OpArgs check(stream, "ScalesToTiles");
   check.Rank("scales", scales, 2);
-  const int64_t R = scales.dim(0), runs = scales.dim(1), L = Groups(check, offsets);
-  check.Contiguous("scales", scales, DType::kU8, {R, runs});
+  const int64_t runs = scales.dim(0), L = Groups(check, offsets);
+  check.Contiguous("scales", scales, DType::kU8, {runs, CeilDiv(R, 4) * 4});
   check.Contiguous("tiles", tiles, DType::kU8, TileScaleShape(R, L, runs));
   if (stream.dry() || tiles.elements() == 0) return;
-  if (stream.kind() == DeviceKind::kCpu) return cpu::ScalesToTiles(stream, scales, offsets, tiles);
+  if (stream.kind() == DeviceKind::kCpu) return cpu::ScalesToTiles(stream, scales, R, offsets, tiles);
 #if YM_HAVE_CUDA
-  if (stream.kind() == DeviceKind::kCuda) return cuda::ScalesToTiles(stream, scales, offsets, tiles);
+  if (stream.kind() == DeviceKind::kCuda) return cuda::ScalesToTiles(stream, scales, R, offsets, tiles);
 #endif
   check.NoImplementation();
 }

@@ -56,10 +56,10 @@ struct WeightCopies {
   bool defined() const { return rows.defined(); }
 };
 
-// Scales of codes [rows, K]: fp8_block F32 [ceil(K/128), rows rounded up to 4], rows fastest (the padding is
-// not written); mxfp8 U8 [rows, ceil(K/32)].
+// Scales of codes [rows, K]: F32 [ceil(K/128), rows rounded up to 4] or, of mxfp8, U8 [ceil(K/32), the same]: rows
+// fastest, so that a tile's scales are whole lines (the padding is not written).
 Shape ScaleShape(const QuantFormat& format, int64_t rows, int64_t K);
-// Scales of weight codes [L, N, K]: fp8_block F32 [L, ceil(N/128), ceil(K/128)]; mxfp8 U8 [L, N, ceil(K/32)].
+// Scales of weight codes [L, N, K]: fp8_block F32 [L, ceil(N/128), ceil(K/128)]; mxfp8 U8 [L, ceil(K/32), N].
 Shape WeightScaleShape(const QuantFormat& format, int64_t L, int64_t N, int64_t K);
 
 struct QuantizeRowsArgs {
@@ -101,6 +101,8 @@ void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args, co
 // rows and runs are 0. Groups begin at multiples of 128 rows, as in the transposed copy; without offsets one
 // group.
 Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs);
-void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles);
+// scales: ScaleShape of codes with `rows` rows.
+void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, const Tensor& offsets,
+                   const Tensor& tiles);
 
 }  // namespace yardmaster

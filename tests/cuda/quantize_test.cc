@@ -137,8 +137,8 @@ void CheckRows(const QuantFormat& format, DType type, const std::vector<int64_t>
   }
   if (format.kind == QuantKind::kMxfp8) {
     const Pair tiles = MakePair(gpu, DType::kU8, TileScaleShape(R, L, (C + 31) / 32));
-    ScalesToTiles(cpu, rows.scales.cpu(), off.cpu(), tiles.cpu());
-    ScalesToTiles(gpu.stream(), rows.scales.gpu, off.gpu, tiles.gpu);
+    ScalesToTiles(cpu, rows.scales.cpu(), R, off.cpu(), tiles.cpu());
+    ScalesToTiles(gpu.stream(), rows.scales.gpu, R, off.gpu, tiles.gpu);
     CHECK(FirstDifference(gpu, tiles) == -1);
   }
 }

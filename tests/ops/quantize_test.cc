@@ -61,7 +61,11 @@ TEST_CASE("quantize: mxfp8 is the golden bytes, both directions, and dequantises
   const Quantized rows = MakeRows(cpu, kMx, R, C), cols = MakeRows(cpu, kMx, C, P);
   QuantizeRows(cpu.stream(), {.format = kMx, .x = x, .rows = rows, .cols = cols});
   CHECK(BytesOf(rows.codes) == BytesOf(file.Get("mxfp8.row.data")));
-  CHECK(BytesOf(rows.scales) == BytesOf(file.Get("mxfp8.row.scale_e8m0")));
+  const Tensor row_scales = file.Get("mxfp8.row.scale_e8m0");  // [R, runs]; ours are [runs, R]
+  for (int64_t r = 0; r < R; ++r) {
+    for (int64_t b = 0; b < C / 32; ++b)
+      CHECK(rows.scales.as<uint8_t>()[b * rows.scales.ld() + r] == row_scales.as<uint8_t>()[r * (C / 32) + b]);
+  }
   const Tensor golden_codes = file.Get("mxfp8.col.data"), golden_scales = file.Get("mxfp8.col.scale_e8m0");
   int64_t wrong = 0, pad_not_zero = 0;
   for (int64_t c = 0; c < C; ++c) {
@@ -71,7 +75,7 @@ TEST_CASE("quantize: mxfp8 is the golden bytes, both directions, and dequantises
       if (p >= R) pad_not_zero += code != 0;
     }
     for (int64_t b = 0; b < R / 32; ++b) {
-      wrong += cols.scales.as<uint8_t>()[c * (P / 32) + b] != golden_scales.as<uint8_t>()[c * (R / 32) + b];
+      wrong += cols.scales.as<uint8_t>()[b * cols.scales.ld() + c] != golden_scales.as<uint8_t>()[c * (R / 32) + b];
     }
   }
   CHECK(wrong == 0);
@@ -326,11 +330,11 @@ TEST_CASE("quantize: a huge row beside a tiny one costs it nothing in its own ru
 TEST_CASE("quantize: scales in tiles of 128 x 4, groups at multiples of 128 rows, zeros where there is nothing") {
   CpuFixture cpu;
   const int64_t R = 300, runs = 6;
-  const Tensor scales = cpu.Make(DType::kU8, {R, runs});
+  const Tensor scales = cpu.Make(DType::kU8, {runs, R});
   for (int64_t i = 0; i < R * runs; ++i) scales.as<uint8_t>()[i] = static_cast<uint8_t>(1 + i % 250);
   const Tensor off = cpu.Make(DType::kI64, {4}, {0, 130, 130, 290});
   const Tensor tiles = cpu.Make(DType::kU8, TileScaleShape(R, 3, runs));
-  ScalesToTiles(cpu.stream(), scales, off, tiles);
+  ScalesToTiles(cpu.stream(), scales, R, off, tiles);
   const std::vector<int64_t> first_tile = {0, 2, 2}, begin = {0, 130, 130}, count = {130, 0, 160};
   std::vector<uint8_t> expected(static_cast<size_t>(4 * 2 * 512), 0);
   for (size_t g = 0; g < 3; ++g) {
@@ -339,14 +343,14 @@ TEST_CASE("quantize: scales in tiles of 128 x 4, groups at multiples of 128 rows
         // Row r of 128, run c of 4: the order of 32 rows interleaved by four.
         const int64_t tile = (first_tile[g] + r / 128) * 2 + c / 4, q = r % 128;
         expected[static_cast<size_t>(tile * 512 + (q % 32) * 16 + (q / 32) * 4 + c % 4)] =
-            scales.as<uint8_t>()[(begin[g] + r) * runs + c];
+            scales.as<uint8_t>()[c * R + begin[g] + r];
       }
     }
   }
   CHECK(std::memcmp(expected.data(), tiles.data(), expected.size()) == 0);
   // Rows 0, 32, 64, 96, 1, 33, ... follow each other, four runs each.
-  CHECK(tiles.as<uint8_t>()[4] == scales.as<uint8_t>()[32 * runs]);
-  CHECK(tiles.as<uint8_t>()[16] == scales.as<uint8_t>()[1 * runs]);
+  CHECK(tiles.as<uint8_t>()[4] == scales.as<uint8_t>()[32]);
+  CHECK(tiles.as<uint8_t>()[16] == scales.as<uint8_t>()[1]);
 }
 
 TEST_CASE("quantize: the same bytes with any number of threads") {

@@ -33,7 +33,7 @@ TEST_CASE("wire rows: a row is its codes, then its scales, in a multiple of 16 b
       for (int64_t run = 0; run < runs; ++run) {
         const uint8_t* scale = bytes + t * W + WireScales(D) + run * DTypeBytes(format.scale_type());
         if (format == kMx) {
-          CHECK(*scale == rows.scales.as<uint8_t>()[t * runs + run]);
+          CHECK(*scale == rows.scales.as<uint8_t>()[run * rows.scales.ld() + t]);
         } else {
           float value;
           std::memcpy(&value, scale, sizeof(value));

@@ -68,11 +68,11 @@ class ScaleStore {
     if (f32_ != nullptr) {
       f32_[run * ld_ + row] = s.scale;
     } else {
-      u8_[row * ld_ + run] = s.e8m0;
+      u8_[run * ld_ + row] = s.e8m0;
     }
   }
   float Get(int64_t row, int64_t run) const {
-    return f32_ != nullptr ? f32_[run * ld_ + row] : E8m0ToFloat(u8_[row * ld_ + run]);
+    return f32_ != nullptr ? f32_[run * ld_ + row] : E8m0ToFloat(u8_[run * ld_ + row]);
   }
 
  private:
@@ -243,7 +243,7 @@ void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const
         for (int64_t k = 0; k < K; ++k) {
           const int64_t i = transposed ? k : n, j = transposed ? n : k;  // of the stored matrix
           const float scale = blocks ? scales.as<float>()[i / run * ld + j / run]
-                                     : E8m0ToFloat(scales.as<uint8_t>()[i * ld + j / run]);
+                                     : E8m0ToFloat(scales.as<uint8_t>()[j / run * ld + i]);
           const uint8_t code = transposed ? codes[(l * K + k) * N + n] : codes[row * K + k];
           out[row * K + k] = Rounded<T>(E4m3ToFloat(code) * scale);
         }
@@ -252,9 +252,10 @@ void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const
   });
 }
 
-void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles) {
-  const int64_t runs = scales.dim(1), tile_columns = tiles.dim(1);
-  const RaggedGroups groups(offsets, scales.dim(0));
+void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, const Tensor& offsets,
+                   const Tensor& tiles) {
+  const int64_t runs = scales.dim(0), ld = scales.ld(), tile_columns = tiles.dim(1);
+  const RaggedGroups groups(offsets, rows);
   const auto* from = scales.as<uint8_t>();
   auto* to = tiles.as<uint8_t>();
   ParallelFor(stream, groups.blocks(), 1, [&](int64_t index, int64_t) {
@@ -263,7 +264,7 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& off
     std::memset(out, 0, static_cast<size_t>(tile_columns * 512));
     for (int64_t r = 0; r < b.rows; ++r) {
       for (int64_t c = 0; c < runs; ++c) {
-        out[c / 4 * 512 + r % 32 * 16 + r / 32 * 4 + c % 4] = from[(b.row0 + r) * runs + c];
+        out[c / 4 * 512 + r % 32 * 16 + r / 32 * 4 + c % 4] = from[c * ld + b.row0 + r];
       }
     }
   });

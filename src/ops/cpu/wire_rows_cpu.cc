@@ -20,7 +20,7 @@ void Interleave(const Stream& stream, const PackRowsArgs& g, const Quantized& ro
         if (blocks) {
           std::memcpy(scales + run * 4, rows.scales.as<float>() + run * rows.scales.ld() + t, sizeof(float));
         } else {
-          scales[run] = rows.scales.as<uint8_t>()[t * runs + run];
+          scales[run] = rows.scales.as<uint8_t>()[run * rows.scales.ld() + t];
         }
       }
     }

@@ -66,9 +66,10 @@ void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const
                                         out.dim(0), out.dim(1), out.dim(2), out.data(), CudaStream(stream)));
 }
 
-void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles) {
+void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, const Tensor& offsets,
+                   const Tensor& tiles) {
   YM_CUDA_CHECK(stream, "ScalesToTiles",
-                MxScalesToTiles(scales.as<uint8_t>(), scales.dim(0), scales.dim(1), Pointer(offsets),
+                MxScalesToTiles(scales.as<uint8_t>(), scales.ld(), rows, scales.dim(0), Pointer(offsets),
                                 Groups(offsets), tiles.as<uint8_t>(), CudaStream(stream)));
 }
 

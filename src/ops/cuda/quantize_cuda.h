@@ -11,7 +11,8 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& args);
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args);
 void Dequantize(const Stream& stream, const DequantizeArgs& args);
 void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args, const Tensor& out);
-void ScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& offsets, const Tensor& tiles);
+void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, const Tensor& offsets,
+                   const Tensor& tiles);
 
 // What the kernels take.
 QuantRule RuleOf(const QuantFormat& format);
