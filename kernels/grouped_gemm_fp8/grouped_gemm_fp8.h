@@ -4,9 +4,8 @@
 // rows, in one launch, with the row counts in device memory only. Group l owns rows [offsets[l],
 // offsets[l + 1]).
 //
-//   rows   y_RN   = x_RK w_LNK[l]^T (+ c_RN)      forward; input gradient with the weights'
-//   transposed copy wgrad  dw_LNK = dy_RN^T x_RK + beta * dw_LNK  from the transposed copies of dy
-//   and x
+//   rows   y_RN   = x_RK w_LNK[l]^T (+ c_RN)      also the input gradient, with w's transposed copy
+//   wgrad  dw_LNK = dy_RN^T x_RK + beta * dw_LNK  from the transposed copies of dy and x
 //
 // Codes are bytes, the contraction last. Scales FP32: x, dy one for 128 of the contraction, w one
 // for 128 x 128; those of a last block that is not full belong to what there is of it. The products

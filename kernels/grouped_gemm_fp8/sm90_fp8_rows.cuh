@@ -4,8 +4,7 @@
 //   y_RN = sum over blocks of 128 of K of (x_block w_block^T) * scale_x[row] * scale_w[128 columns]
 //
 // Cost       2 R N K FLOPs, and an FP32 multiply-add per 256 of them to promote. Bound by the
-// tensor
-//            cores, that is by power. A cluster reads 64 KB from L2 per 16.8 MFLOP.
+//            tensor cores, that is by power. A cluster reads 64 KB from L2 per 16.8 MFLOP.
 // Structure  As the BF16 kernel (kernels/grouped_gemm/sm90_kernel.cuh): a warp deals the block's
 //            tiles of 256 x 128 into a queue, one producer thread keeps kRowsStages blocks in
 //            flight (TMA; codes of x and their scales, half by each block of the cluster for both).
@@ -16,13 +15,11 @@
 // Stores     A tile's first wave is stored beside the last multiplication of its second wave, the
 //            second beside the first multiplication of the next tile.
 // Numerics   128 products are summed by the tensor core, which keeps about 14 bits of the sum;
-// scaled
-//            and added in FP32, rounded once. Every output is written once by one block:
+//            scaled and added in FP32, rounded once. Every output is written once, by one block:
 //            deterministic.
 // Tails      Rows beyond a group's end are read as zeros and not written; 128 rows without any are
-// not
-//            multiplied. Widths that are no multiples of 128 are cut by the maps.
-// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 221 KB of shared
+//            not multiplied. Widths that are no multiples of 128 are cut by the maps.
+// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 215 KB of shared
 //            memory; sm_90a.
 // Reference  tools/bench/grouped_gemm_fp8_check.cu (double); measured: docs/performance.md.
 #pragma once

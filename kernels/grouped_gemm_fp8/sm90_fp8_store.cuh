@@ -3,9 +3,8 @@
 // How a warp of the FP8 grouped GEMM brings its 16 x 128 sums to memory. No warp waits for another.
 //   RowStore       BF16: through shared memory, 64 columns at a time, to stores of 16 bytes a lane,
 //                  whole 128-byte lines. Rows beyond a group's end are left out.
-//   GradientStore  FP32: from registers, 8 bytes a lane; the four lanes of a row write a sector of
-//   32
-//                  bytes. Beta 1 adds in L2, without reading.
+//   GradientStore  FP32: through shared memory, 32 columns at a time, to TMA stores; beta 1 adds
+//                  with TMA reductions.
 #pragma once
 
 #include <cuda_bf16.h>

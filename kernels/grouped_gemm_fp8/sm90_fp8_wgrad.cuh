@@ -1,9 +1,7 @@
 // File: kernels/grouped_gemm_fp8/sm90_fp8_wgrad.cuh
 //
-// Weight gradients of block-scaled E4M3 for Hopper, one persistent launch; P is the aligned row
-// space:
-//   dw_LNK[l] = sum over blocks of 128 of the group's rows of (dy_NP x_KP^T) * scale_dy[n] *
-//   scale_x[k]
+// Weight gradients of block-scaled E4M3 for Hopper, one persistent launch; P: the aligned row space
+//   dw_LNK[l] = sum over blocks of 128 of the group's rows of (dy_NP x_KP^T) * s_dy[n] * s_x[k]
 //
 // Cost       2 R N K FLOPs. To promote 256 of them takes an FP32 multiplication (of the two scales)
 //            and a multiply-add, which bounds it, together with the stores (beta 1: reductions) of
@@ -15,7 +13,7 @@
 // Stores     Beside the first multiplication of the next tile.
 // Numerics   As the kernel of rows; FP32, written (or added to) once by one block: deterministic.
 // Tails      Pad rows of a group are zeros in the operands. Other edges are cut by the maps.
-// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 217 KB of shared
+// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 215 KB of shared
 //            memory; sm_90a.
 // Reference  tools/bench/grouped_gemm_fp8_check.cu (double); measured: docs/performance.md.
 #pragma once
@@ -239,39 +237,5 @@ class WgradBlock {
   const ItemQueue queue_;
   const int rank_;
 };
-
-inline __global__ void __launch_bounds__(kThreads, 1)
-    WgradKernel(const __grid_constant__ WgradMaps maps,
-                const __grid_constant__ WgradParams params) {
-  extern __shared__ __align__(1024) uint8_t shared[];
-  const WgradBlock block(params, shared);
-  if (threadIdx.x < 32) {
-    params.offsets.LoadAligned(reinterpret_cast<int*>(shared + kWgradStartOffset));
-  } else if (threadIdx.x == 32) {
-    sm90::PrefetchMap(&maps.dy);
-    sm90::PrefetchMap(&maps.x);
-    sm90::PrefetchMap(&maps.dy_scales);
-    sm90::PrefetchMap(&maps.x_scales);
-    sm90::PrefetchMap(&maps.dw);
-    block.InitBarriers();
-  }
-  __syncthreads();
-  sm90::ClusterSync();
-  if (threadIdx.x < 128) {
-    sm90::RegistersShrink<sm90::kDealerRegisters>();
-    if (threadIdx.x == 0) {
-      block.Produce(maps);
-    } else if (threadIdx.x / 32 == 1) {
-      block.Deal();
-    }
-    __syncwarp();
-  } else {
-    sm90::RegistersGrow<sm90::kConsumerRegisters>();
-    block.Consume(maps);
-    __syncwarp();
-  }
-  // A block's shared memory must outlive what its peers still write there.
-  sm90::ClusterSync();
-}
 
 }  // namespace yardmaster::sm90fp8

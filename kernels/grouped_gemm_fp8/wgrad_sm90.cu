@@ -1,6 +1,6 @@
 // File: kernels/grouped_gemm_fp8/wgrad_sm90.cu
 //
-// Launcher of the FP8 weight gradient. The kernel and its description: sm90_fp8_wgrad.cuh.
+// Kernel and launcher of the FP8 weight gradient; its description: sm90_fp8_wgrad.cuh.
 #include "kernels/grouped_gemm_fp8/sm90_fp8_host.cuh"
 #include "kernels/grouped_gemm_fp8/sm90_fp8_launch.h"
 #include "kernels/grouped_gemm_fp8/sm90_fp8_wgrad.cuh"
@@ -10,6 +10,40 @@ namespace yardmaster {
 namespace sm90fp8 {
 
 namespace {
+
+__global__ void __launch_bounds__(kThreads, 1)
+    WgradKernel(const __grid_constant__ WgradMaps maps,
+                const __grid_constant__ WgradParams params) {
+  extern __shared__ __align__(1024) uint8_t shared[];
+  const WgradBlock block(params, shared);
+  if (threadIdx.x < 32) {
+    params.offsets.LoadAligned(reinterpret_cast<int*>(shared + kWgradStartOffset));
+  } else if (threadIdx.x == 32) {
+    sm90::PrefetchMap(&maps.dy);
+    sm90::PrefetchMap(&maps.x);
+    sm90::PrefetchMap(&maps.dy_scales);
+    sm90::PrefetchMap(&maps.x_scales);
+    sm90::PrefetchMap(&maps.dw);
+    block.InitBarriers();
+  }
+  __syncthreads();
+  sm90::ClusterSync();
+  if (threadIdx.x < 128) {
+    sm90::RegistersShrink<sm90::kDealerRegisters>();
+    if (threadIdx.x == 0) {
+      block.Produce(maps);
+    } else if (threadIdx.x / 32 == 1) {
+      block.Deal();
+    }
+    __syncwarp();
+  } else {
+    sm90::RegistersGrow<sm90::kConsumerRegisters>();
+    block.Consume(maps);
+    __syncwarp();
+  }
+  // A block's shared memory must outlive what its peers still write there.
+  sm90::ClusterSync();
+}
 
 bool Valid(const Fp8WgradArgs& a) {
   return a.rows >= 0 && a.padded >= 0 && a.padded < (int64_t{1} << 31) - 2 * kTileRows &&

@@ -22,12 +22,18 @@ void CheckOperand(const OpArgs& check, const char* name, const QuantFormat& form
                                      : ScaleShape(format, codes[0], codes[1]));
 }
 
+// What the FP8 kernels of cuda take in one launch.
+constexpr int64_t kMaxGroups = 512;
+#if YM_HAVE_CUDA
+static_assert(kMaxGroups == cuda::kFp8MaxGroups);
+#endif
+
 // Whether operands are dequantised first. cuda takes fp8_block's as they are, unless other kernels are asked
 // for (or there are more groups than ours take).
 bool ThroughHigh(const Stream& stream, const QuantFormat& format, GroupedGemmMode mode, int64_t groups) {
   if (format.kind == QuantKind::kMxfp8) return true;
   return stream.target() == DeviceKind::kCuda &&
-         (mode == GroupedGemmMode::kPortable || mode == GroupedGemmMode::kLoop || groups > 512);
+         (mode == GroupedGemmMode::kPortable || mode == GroupedGemmMode::kLoop || groups > kMaxGroups);
 }
 
 void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {

@@ -12,6 +12,7 @@
 #include "src/ops/recipe_gemm.h"
 #include "src/ops/random_normal.h"
 #include "src/ops/rmsnorm.h"
+#include "src/ops/scaled_gemm.h"
 #include "src/ops/step_control.h"
 #include "src/ops/swiglu.h"
 #include "src/ops/wire_rows.h"
@@ -374,7 +375,7 @@ TEST_CASE("adamw on the GPU: 8-bit copies in the same pass, the bits of update a
 
 // All three products of a layer with a recipe, from the same BF16 values, against the cpu device in F32. The
 // tensor cores of sm_90 keep about 14 bits of a sum of 128 products.
-void CheckRecipe(const QuantFormat& format, bool grouped) {
+void CheckRecipe(const QuantFormat& format, bool grouped, GroupedGemmMode mode = GroupedGemmMode::kAuto) {
   Gpu gpu(size_t{1} << 29, size_t{1} << 28);
   CpuFixture cpu;
   const int64_t R = 300, N = 192, K = 320, L = grouped ? 3 : 1, used = grouped ? 290 : R;
@@ -394,9 +395,9 @@ void CheckRecipe(const QuantFormat& format, bool grouped) {
     const Tensor y = make(type, Shape{R, N}, std::vector<double>(static_cast<size_t>(R * N), 0));
     const Tensor dx = make(type, Shape{R, K}, std::vector<double>(static_cast<size_t>(R * K), 0));
     const Tensor dw = make(DType::kF32, w_shape, std::vector<double>(static_cast<size_t>(L * N * K), 1));
-    RecipeForward(stream, recipe, {.x = x, .w = w, .offsets = off, .y = y}, work);
-    RecipeBackwardInput(stream, recipe, {.dy = dy, .w = w, .offsets = off, .dx = dx}, work);
-    RecipeBackwardWeight(stream, recipe, {.dy = dy, .x = x, .offsets = off, .dw = dw, .beta = 1}, work);
+    RecipeForward(stream, recipe, {.x = x, .w = w, .offsets = off, .y = y, .grouped_gemm = mode}, work);
+    RecipeBackwardInput(stream, recipe, {.dy = dy, .w = w, .offsets = off, .dx = dx, .grouped_gemm = mode}, work);
+    RecipeBackwardWeight(stream, recipe, {.dy = dy, .x = x, .offsets = off, .dw = dw, .beta = 1, .grouped_gemm = mode}, work);
     return std::array{values(y), values(dx), values(dw)};
   };
   const auto here = run(cpu.stream(), cpu.work(), DType::kF32,
@@ -415,6 +416,41 @@ TEST_CASE("recipe gemm on the GPU: every format, dense and grouped, as on the cp
   for (const QuantFormat& format : {kMx, kPow2, kExact}) {
     CheckRecipe(format, false);
     CheckRecipe(format, true);
+  }
+  for (const bool grouped : {false, true}) CheckRecipe(kPow2, grouped, GroupedGemmMode::kPortable);
+}
+
+TEST_CASE("scaled gemm on the GPU: fp8_block with an addend, strided") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 29, size_t{1} << 28);
+  CpuFixture cpu;
+  const int64_t R = 70, N = 48, K = 272;
+  const auto run = [&](const Stream& stream, Arena& work, DType type, auto&& make) {
+    const Tensor x = make(type, Shape{R, K}, RandomValues("x", R * K)), w = make(type, Shape{1, N, K}, RandomValues("w", N * K));
+    const Tensor c = make(type, Shape{R, N + 16}, RandomValues("c", R * (N + 16)));
+    const Tensor wide = make(type, Shape{R, N + 32}, std::vector<double>(static_cast<size_t>(R * (N + 32)), -7));
+    const auto quantized = [&](const Shape& codes, const Shape& scales) {
+      return Quantized{make(DType::kU8, codes, std::vector<double>(static_cast<size_t>(codes.elements()), 0)),
+                       make(DType::kF32, scales, std::vector<double>(static_cast<size_t>(scales.elements()), 0))};
+    };
+    const Quantized qx = quantized({R, K}, ScaleShape(kPow2, R, K)), qw = quantized({1, N, K}, WeightScaleShape(kPow2, 1, N, K));
+    QuantizeRows(stream, {.format = kPow2, .x = x, .rows = qx});
+    QuantizeWeights(stream, {.format = kPow2, .w = w, .rows = qw});
+    ScaledGemm(stream, {.format = kPow2, .x = qx, .w = qw, .y = wide.Cols(8, 8 + N), .c = c.Cols(2, 2 + N), .beta = 1}, work);
+    return wide;
+  };
+  // From the same BF16 values.
+  const auto here = ValuesOf(run(cpu.stream(), cpu.work(), DType::kF32, [&](DType t, const Shape& shape, const std::vector<double>& v) {
+    HostTensor rounded(t == DType::kF32 && v.size() > 0 ? DType::kBF16 : t, shape);
+    SetValues(rounded.view(), v);
+    return cpu.Make(t, shape, ValuesOf(rounded.view()));
+  }));
+  const auto there = gpu.Values(run(gpu.stream(), gpu.work(), DType::kBF16, [&](DType t, const Shape& shape, const std::vector<double>& v) {
+    return gpu.Make(t, shape, v);
+  }));
+  CHECK(RelativeL2(there, here) < 3e-3);
+  for (int64_t i = 0; i < R; ++i) {
+    for (const int64_t j : {int64_t{0}, int64_t{7}, 8 + N, N + 31}) CHECK(there[static_cast<size_t>(i * (N + 32) + j)] == -7);
   }
 }
 

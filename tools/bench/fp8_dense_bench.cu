@@ -103,7 +103,7 @@ __global__ void CompareKernel(const __nv_bfloat16* y, const uint8_t* x, const fl
 }
 
 void FindLayout(cublasLtHandle_t handle, const DeviceMemory& workspace) {
-  const int rows = 130, n = 640, k = 1664, runs = 13, tiles = 5;
+  const int rows = 132, n = 640, k = 2048, runs = 16, tiles = 5;
   DeviceMemory x(rows * k), w(n * k), xs(132 * runs * 4), ws(1 << 16), y(rows * n * 2), errors(16);
   FillCodes(x.As<uint8_t>(), rows * k, 1);
   FillCodes(w.As<uint8_t>(), n * k, 2);
@@ -113,10 +113,8 @@ void FindLayout(cublasLtHandle_t handle, const DeviceMemory& workspace) {
     const struct {
       const char* name;
       int tile_step, run_step;
-    } kLayouts[] = {{"[N/128, K/128]", runs, 1},
-                    {"[N/128, pad4(K/128)]", 16, 1},
-                    {"[K/128, N/128]", 1, tiles},
-                    {"[K/128, pad4(N/128)]", 1, 8}};
+    } kLayouts[] = {
+        {"[N/128, K/128]", runs, 1}, {"[K/128, N/128]", 1, tiles}, {"[K/128, pad4(N/128)]", 1, 8}};
     std::printf("%s:", what);
     for (const auto& layout : kLayouts) {
       double e[2];
@@ -129,6 +127,11 @@ void FindLayout(cublasLtHandle_t handle, const DeviceMemory& workspace) {
     }
     std::printf("\n");
   };
+  for (const auto& [some_rows, some_k] : {std::pair(130, 2048), std::pair(132, 1664)}) {
+    const Fp8Lt some(handle, n, some_rows, some_k, false, CUDA_R_16BF, 0, workspace);
+    std::printf("%d rows, K %d: cuBLASLt %s\n", some_rows, some_k,
+                some.usable() ? "has it" : "does not take it");
+  }
   Fp8Lt lt(handle, n, rows, k, false, CUDA_R_16BF, 0, workspace);
   if (lt.usable()) {
     lt.Run(w.As<void>(), ws.As<float>(), x.As<void>(), xs.As<float>(), y.As<void>());

@@ -6,11 +6,10 @@
 // would draw less power and run faster. Routings: routing_counts.h. Weight gradients: FP32, beta 0
 // and 1, beside dense ones of the same type and beta.
 //
-//   grouped_gemm_fp8_bench [--rows 32768] [--pairs 9] [--experts 4,8,32] [--routing
-//   balanced,jitter]
-//                          [--group 8] [--cost 32] [--ops forward,dgrad,wgrad_b1,wgrad_b0]
-//                          [--free-sms 0]
-//                          [--projections gate+up,down] [--warm-up 250]
+//   grouped_gemm_fp8_bench [--rows 32768] [--pairs 9] [--experts 4,8,32]
+//                          [--routing balanced,jitter] [--group 8] [--cost 32] [--free-sms 0]
+//                          [--ops forward,dgrad,wgrad_b1,wgrad_b0] [--projections gate+up,down]
+//                          [--warm-up 250]
 #include <map>
 #include <memory>
 #include <sstream>

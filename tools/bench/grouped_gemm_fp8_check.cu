@@ -3,10 +3,9 @@
 // Correctness of the FP8 grouped GEMM on a GPU, against sums in double over the same codes and
 // scales.
 //   random cases   ragged counts (0, 1, primes, hundreds), widths that are multiples of 16, both
-//   kinds of scales,
-//                  with and without offsets, addend, strided output, both betas, multiprocessors
-//                  left free. Codes and scales beyond the last row are NaN; outputs are poisoned
-//                  before; what must not be written is compared bit by bit.
+//                  kinds of scales, with and without offsets, addend, strided output, both betas,
+//                  multiprocessors left free. Codes and scales beyond the last row are NaN; outputs
+//                  are poisoned before; what must not be written is compared bit by bit.
 //   special        a NaN scale and NaN codes reach their outputs and no others
 //   repeats        the same launch many times, and replayed from a graph: the same bits.
 //
