@@ -22,7 +22,7 @@ __global__ void __launch_bounds__(kThreads) OrderedReduceKernel(OrderedReduceArg
   const int64_t step = int64_t{gridDim.x} * kThreads * kWidth;
   for (int64_t i = (int64_t{blockIdx.x} * kThreads + threadIdx.x) * kWidth; i < g.n; i += step) {
     const auto values = [&](int r) {
-      return LoadPack<kWidth>(r == g.own ? own + i : parts + r * g.stride + i);
+      return LoadPack<kWidth>(r == g.own ? own + i : parts + (r - (r > g.own)) * g.stride + i);
     };
     Pack<T, kWidth> sum = values(0);
     for (int r = 1; r < g.ranks; ++r) {

@@ -16,8 +16,8 @@ enum class ReduceType : uint8_t { kF32, kF64, kI32, kI64 };
 struct OrderedReduceArgs {
   ReduceType type;
   bool maximum = false;  // else the sum; a NaN wins a maximum
-  const void* parts;     // rank r's values begin at element r * stride; those of `own` are not read
-  int64_t stride;        // elements
+  const void* parts;     // the other ranks' values, by rank: row i, of `stride` elements, is the i-th without `own`
+  int64_t stride;
   int ranks;
   int own;                 // the rank whose values lie in own_values
   const void* own_values;  // may be `out`

@@ -71,6 +71,7 @@ class Device {
   virtual void Order(void* earlier, void* later) { static_cast<void>(earlier), static_cast<void>(later); }
   virtual size_t library_bytes() const { return 0; }       // workspaces of libraries, taken when the device was made
   virtual size_t used_bytes() const { return 0; }          // of its memory, by whomever; 0: not known
+  virtual size_t total_bytes() const { return 0; }         // of memory that is its own; 0: not known
   virtual DeviceKind target() const { return kind(); }     // of the dry device: the kind that it plans for
 
   // Records what `enqueue` enqueues on `stream`, and on streams that wait for it, without running it.

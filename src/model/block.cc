@@ -26,6 +26,7 @@ Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTy
       mlp_norm_(list, Prefix(layer) + ".post_attention_layernorm.weight", c.hidden_size, c.rms_norm_eps),
       attention_(list, Prefix(layer) + ".self_attn", c, attend_across_documents) {
   const std::string prefix = Prefix(layer) + ".mlp";
+  mlp_begin_ = list.parameters().size();
   if (c.IsMoeLayer(layer)) {
     YM_CHECK(dispatcher != nullptr, "layer ", layer, " routes tokens without a dispatcher");
     phases_ = {Phase::kAttention, Phase::kRoute, Phase::kDispatch, Phase::kExperts, Phase::kCombine};
@@ -36,6 +37,12 @@ Block::Block(ParameterList& list, const ModelConfig& c, int64_t layer, ComputeTy
     mlp_ = std::make_unique<Mlp>(list, prefix, c.hidden_size, c.intermediate_size, c.initializer_range);
   }
   parameters_end_ = list.parameters().size();
+}
+
+std::pair<size_t, size_t> Block::CompletedBy(Phase phase) const {
+  if (phase == Phase::kMlp || phase == Phase::kRoute) return {mlp_begin_, parameters_end_};
+  if (phase == Phase::kAttention) return {parameters_begin_, mlp_begin_};  // both norms among them
+  return {0, 0};
 }
 
 void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "src/nn/mlp.h"
@@ -44,9 +45,11 @@ class Block {
   const std::vector<Phase>& phases() const { return phases_; }
   SelfAttention& attention() { return attention_; }
   MoeLayer* moe() { return moe_.get(); }  // null in a dense layer
-  // The parameters of the list that are this block's: [begin, end).
-  size_t parameters_begin() const { return parameters_begin_; }
+  // One past this block's last parameter of the list.
   size_t parameters_end() const { return parameters_end_; }
+  // The parameters of the list, [begin, end), whose gradients are complete when backward leaves this phase: those
+  // of a half block when it leaves the half's first phase; else none.
+  std::pair<size_t, size_t> CompletedBy(Phase phase) const;
 
   // The caller sets saved.h_in and saved.h_out.
   void Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& saved) const;
@@ -58,7 +61,7 @@ class Block {
   Tensor NormalisedAgain(Context& ctx, MicroBatch& mb, const RmsNorm& norm, const RmsNormSaved& saved) const;
 
   size_t parameters_begin_;  // before the modules: they add to the list as they are made
-  size_t parameters_end_ = 0;
+  size_t mlp_begin_ = 0, parameters_end_ = 0;
   std::vector<Phase> phases_;
   RmsNorm attention_norm_, mlp_norm_;
   SelfAttention attention_;

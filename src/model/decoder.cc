@@ -32,6 +32,7 @@ Decoder::Decoder(const ModelConfig& config, const ModelOptions& options, Dispatc
       options_(options),
       embedding_(list_, "model.embed_tokens.weight", config.vocab_size, config.hidden_size,
                  config.initializer_range),
+      embedding_end_(list_.parameters().size()),
       blocks_(MakeBlocks(list_, config, options, dispatcher)),
       head_(list_, config) {
   for (int64_t depth = 1; depth <= config.num_nextn_predict_layers; ++depth) {
@@ -144,17 +145,24 @@ void Decoder::RunBackward(Context& ctx, MicroBatch& mb) {
     MtpBackward(ctx, mb, gradients, dp, *flight);
   }
   head_.BackwardInput(ctx, mb, dh, flight->head, /*dresidual=*/dp);
+  const auto completed = [&](size_t begin, size_t end) {
+    if (mb.gradients_done && begin < end) mb.gradients_done(begin, end);
+  };
+  // The head's and the modules' for multi-token prediction, which follow the blocks in the list.
+  completed(blocks_.back()->parameters_end(), list_.parameters().size());
   for (size_t layer = blocks_.size(); layer-- > 0;) {
     const Block& block = *blocks_[layer];
     BlockSaved& saved = flight->blocks[layer];
     for (size_t i = block.phases().size(); i-- > 0;) {
       block.BackwardInput(block.phases()[i], ctx, mb, gradients, saved);
       block.BackwardWeight(block.phases()[i], ctx, mb, saved);
+      const auto [begin, end] = block.CompletedBy(block.phases()[i]);
+      completed(begin, end);
     }
     mb.saved->Release(saved.mark);
-    if (mb.gradients_done) mb.gradients_done(block.parameters_begin(), block.parameters_end());
   }
   embedding_.BackwardWeight(ctx, mb.tokens, dh);
+  completed(0, embedding_end_);
   mb.saved->Release(flight->mark);
 }
 

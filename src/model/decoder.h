@@ -49,6 +49,7 @@ class Decoder : public Model {
   ModelOptions options_;
   ParameterList list_;
   Embedding embedding_;
+  size_t embedding_end_;  // one past its parameters of the list, the first; the head's follow those of the blocks
   std::vector<std::unique_ptr<Block>> blocks_;
   LossHead head_;
   std::vector<std::unique_ptr<MtpModule>> mtp_;

@@ -43,6 +43,7 @@ Optimizer::Optimizer(const OptimizerConfig& config, int64_t zero, Registry regis
     const bool is_expert = p->group == ParameterGroup::kExpert;
     Shard s;
     s.parameter = p.get();
+    s.expert = is_expert;
     s.group = is_expert ? groups.expert : groups.dense;
     s.bounds = is_expert ? expert_bounds[next_expert++] : dense_bounds[next_dense++];
     s.begin = s.bounds[static_cast<size_t>(s.group->rank())];
@@ -58,7 +59,8 @@ Optimizer::Optimizer(const OptimizerConfig& config, int64_t zero, Registry regis
 
 void Optimizer::Allocate(Arena& arena, const Stream& stream) {
   const DType moments = config_.moments == "bf16" ? DType::kBF16 : types_.accum;
-  multi_.clear();
+  dense_.clear();
+  expert_.clear();
   for (Shard& s : shards_) {
     const Parameter& p = *s.parameter;
     s.m = arena.Allocate("adamw.m", moments, {s.kept_end - s.kept_begin});
@@ -67,7 +69,7 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
     Fill(stream, 0, s.v);
     s.quantised_with_update = p.copies.defined() && (!zero_ || s.group->size() == 1);  // the same on every rank
     if (s.quantised_with_update) {
-      multi_.push_back({.master = p.master, .grad = p.grad, .m = s.m.Reshape(p.master.shape()),
+      (s.expert ? expert_ : dense_).push_back({.master = p.master, .grad = p.grad, .m = s.m.Reshape(p.master.shape()),
                         .v = s.v.Reshape(p.master.shape()), .weight_decay = s.weight_decay, .copies = p.copies});
       continue;
     }
@@ -80,7 +82,7 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
       t.m = view(s.m, s.kept_begin);
       t.v = view(s.v, s.kept_begin);
       t.weight_decay = s.weight_decay;
-      multi_.push_back(t);
+      (s.expert ? expert_ : dense_).push_back(t);
     }
   }
   partials_ = arena.Allocate("grad_norm.partials", DType::kF64, {num_chunks_});
@@ -101,9 +103,9 @@ void Optimizer::ReduceEarly(const Stream& stream, size_t begin, size_t end) {
   }
 }
 
-void Optimizer::ReduceGradients(Context& ctx) {
+void Optimizer::ReduceGradients(const Stream& stream) {
   for (Shard& s : shards_) {
-    if (!s.reduced) Reduce(ctx.stream, s);
+    if (!s.reduced) Reduce(stream, s);
     s.reduced = false;
   }
 }
@@ -119,48 +121,63 @@ int64_t Optimizer::ChunkOf(const Shard& shard, const Box& local) const {
   return shard.first_chunk + box.begin[0] * NumNormChunks({global[1], global[2]}) + row / kChunkRows;
 }
 
-void Optimizer::Norm(Context& ctx) {
-  Fill(ctx.stream, 0, partials_);
+void Optimizer::Squares(const Stream& stream, bool reduced) const {
   std::vector<SumSquaresPart> parts;
   for (const Shard& s : shards_) {
+    if ((s.group->size() > 1) != reduced) continue;
     for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
       const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
       const int64_t chunk = ChunkOf(s, piece.local);
       parts.push_back({grad, partials_.Slice(chunk, chunk + NumNormChunks(grad.shape()))});
     }
   }
-  SumSquaresMulti(ctx.stream, parts);
+  SumSquaresMulti(stream, parts);
+}
+
+void Optimizer::Norm(Context& ctx, const Stream& reducing) {
+  Fill(ctx.stream, 0, partials_);
+  Squares(ctx.stream, /*reduced=*/false);
+  ctx.stream.After(reducing);
+  Squares(ctx.stream, /*reduced=*/true);
   groups_.world->AllReduceSum(ctx.stream, partials_);  // each chunk is non-zero on one rank: the sum is exact
 }
 
-void Optimizer::Update(Context& ctx, const Tensor& step_state) {
-  AdamWMulti(ctx.stream, multi_, {config_.beta1, config_.beta2, config_.eps}, step_state);
+void Optimizer::Update(Context& ctx, const Tensor& step_state, const Stream& gathering) {
+  const AdamWHyper hyper{config_.beta1, config_.beta2, config_.eps};
+  AdamWMulti(ctx.stream, dense_, hyper, step_state);
+  gathering.After(ctx.stream);
+  Gather(gathering, /*expert=*/false, ctx.work);
+  AdamWMulti(ctx.stream, expert_, hyper, step_state);
+  gathering.After(ctx.stream);
+  Gather(gathering, /*expert=*/true, ctx.work);
+  ctx.stream.After(gathering);
 }
 
-void Optimizer::GatherWeights(Context& ctx) {
+void Optimizer::Gather(const Stream& stream, bool expert, Arena& work) const {
   if (!zero_) return;
   for (const Shard& s : shards_) {
+    if (s.expert != expert) continue;
     const Parameter& p = *s.parameter;
     if (!p.copies.defined()) {
-      s.group->AllGather(ctx.stream, p.value, s.bounds);
+      s.group->AllGather(stream, p.value, s.bounds);
     } else if (!s.quantised_with_update) {
-      GatherCopies(ctx, s);
+      GatherCopies(stream, s, work);
     }
   }
 }
 
 // Weights travel in the compute type, which is not kept: every rank makes its copies of all rows from them.
-void Optimizer::GatherCopies(Context& ctx, const Shard& s) {
+void Optimizer::GatherCopies(const Stream& stream, const Shard& s, Arena& work) const {
   const Parameter& p = *s.parameter;
-  ArenaScope scope(ctx.work);
+  ArenaScope scope(work);
   Tensor all = p.value;
   if (!all.defined()) {
-    all = ctx.work.Allocate("gathered weight", types_.compute, p.master.shape());
+    all = work.Allocate("gathered weight", types_.compute, p.master.shape());
     const auto own = [&](const Tensor& t) { return t.Reshape({t.elements()}).Slice(s.begin, s.end); };
-    Copy(ctx.stream, own(p.master), own(all));
+    Copy(stream, own(p.master), own(all));
   }
-  s.group->AllGather(ctx.stream, all, s.bounds);
-  QuantizeWeights(ctx.stream, p.copies, all);
+  s.group->AllGather(stream, all, s.bounds);
+  QuantizeWeights(stream, p.copies, all);
 }
 
 std::vector<StateTensor> Optimizer::State(bool own_rows_only) const {

@@ -3,8 +3,8 @@
 // From the main gradients of a step to new weights, on one path for every layout:
 //   ReduceGradients  reduce-scatter: dense over dp, experts over edp (sums, in rank order)
 //   Norm             double partial sums over fixed chunks of the global tensors, added in global order
-//   Update           AdamW on the rows that this rank owns (zero: 0 gathers the gradients first and updates all rows)
-//   GatherWeights    every rank gets all rows back, and makes 8-bit copies of weights in a recipe where Update did not
+//   Update           AdamW on the rows that this rank owns (zero: 0 gathers the gradients first and updates all rows), then
+//                    every rank gets all rows back, and makes 8-bit copies of weights in a recipe where AdamW did not
 // With `parallel.zero: 1` each rank keeps optimizer state only for the rows that it owns; the bits do not change.
 // Update reads the verdict in device memory and skips itself; nothing here waits for the host.
 #pragma once
@@ -36,11 +36,14 @@ class Optimizer {
   // Early: of the registry's parameters [begin, end), on a stream beside the backward pass, which must have given them all
   // of this step's gradients. ReduceGradients reduces the others.
   void ReduceEarly(const Stream& stream, size_t begin, size_t end);
-  void ReduceGradients(Context& ctx);
-  void Norm(Context& ctx);                                   // -> partials()
+  void ReduceGradients(const Stream& stream);
+  // -> partials(). Gradients that no other rank shares are squared first, beside what is still on its way on `reducing`;
+  // then ctx.stream waits for that. Either may be the other.
+  void Norm(Context& ctx, const Stream& reducing);
   const Tensor& partials() const { return partials_; }       // F64 [chunks of all parameters], the same on every rank
-  void Update(Context& ctx, const Tensor& step_state);
-  void GatherWeights(Context& ctx);
+  // Update and gather. Dense weights come first and travel on `gathering`, which may be ctx.stream, while those of the
+  // experts are computed.
+  void Update(Context& ctx, const Tensor& step_state, const Stream& gathering);
 
   // What this rank writes to a checkpoint: the rows it owns of weights and moments; and what it wants back: all rows of
   // the weights, and of the moments what it keeps.
@@ -60,9 +63,13 @@ class Optimizer {
     Tensor m, v;                      // [kept elements]
     bool reduced = false;             // by ReduceEarly, in this step
     bool quantised_with_update = false;  // this rank updates all rows: its 8-bit copies are made in the same pass
+    bool expert = false;
   };
   void Reduce(const Stream& stream, Shard& shard);
-  void GatherCopies(Context& ctx, const Shard& shard);
+  // `work` must not be used on another stream meanwhile.
+  void Gather(const Stream& stream, bool expert, Arena& work) const;
+  void GatherCopies(const Stream& stream, const Shard& shard, Arena& work) const;
+  void Squares(const Stream& stream, bool reduced) const;
   int64_t ChunkOf(const Shard& shard, const Box& local) const;
   std::vector<StateTensor> State(bool own_rows_only) const;
 
@@ -71,7 +78,7 @@ class Optimizer {
   ComputeTypes types_;
   OptimizerGroups groups_;
   std::vector<Shard> shards_;
-  std::vector<AdamWTensor> multi_;    // rebuilt by Allocate: the argument of AdamWMulti
+  std::vector<AdamWTensor> dense_, expert_;  // rebuilt by Allocate: the arguments of AdamWMulti
   int64_t num_chunks_ = 0;
   Tensor partials_;
 };

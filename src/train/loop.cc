@@ -133,10 +133,13 @@ void TrainingRun::Open() {
   planned_ = Engine::Plan(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(),
                           runtime_.device().kind());
   LogInfo(MemoryTable(planned_, {}));
+  // Agreed before: to take memory that peers reach is collective.
+  AgreeOrThrow(
+      agreement_, [&] { CheckFits(planned_, runtime_.device(), runtime_.ranks_on_device()); },
+      "planning memory");
   AgreeOrThrow(
       agreement_,
       [&] {
-        CheckFits(planned_, runtime_.device(), runtime_.ranks_on_machine());
         engine_.emplace(EngineMode::kTraining, config_, runtime_.groups(), runtime_.dispatcher(),
                         &runtime_.device(), planned_, runtime_.dispatch_memory());
         engine_->Initialise(static_cast<uint64_t>(config_.run.seed));

@@ -28,16 +28,25 @@ double MachineBytes() {
 
 }  // namespace
 
-void CheckFits(const std::vector<ArenaSize>& planned, Device& device, int ranks_on_machine) {
-  if (device.kind() != DeviceKind::kCpu) return;
+void CheckFits(const std::vector<ArenaSize>& planned, const Device& device, int ranks_on_device) {
+  const bool gpu = device.kind() == DeviceKind::kCuda;
+  if (!gpu && device.kind() != DeviceKind::kCpu) return;
   double needed = 0;
   for (const ArenaSize& size : planned) needed += static_cast<double>(size.bytes);
-  const double there = MachineBytes();
-  if (needed * ranks_on_machine > there)
-    throw ConfigError(
-        StrCat("a step needs ", HumanBytes(needed), " a rank, ", ranks_on_machine,
-               " ranks here; this machine has ", HumanBytes(there), "\n", MemoryTable(planned, {})),
-        "", "a smaller train.micro_batch_size, train.sequence_length or model");
+  const auto total = static_cast<double>(device.total_bytes());
+  const double there = !gpu                   ? MachineBytes()
+                       : ranks_on_device > 1 ? total
+                                             : total - static_cast<double>(device.used_bytes());
+  if (needed * ranks_on_device <= there || (gpu && total == 0)) return;
+  throw ConfigError(
+      StrCat("a step needs ", HumanBytes(needed), " a rank, ", ranks_on_device,
+             ranks_on_device == 1 ? " rank on this " : " ranks on this ",
+             gpu ? StrCat("GPU, which has ", HumanBytes(there), ranks_on_device == 1 ? " free of " : " of ",
+                          HumanBytes(total))
+                 : StrCat("machine, which has ", HumanBytes(there)),
+             "\n", MemoryTable(planned, {})),
+      gpu ? device.description() : "",
+      "a smaller train.micro_batch_size, train.sequence_length or model, or more ranks that have a device each");
 }
 
 }  // namespace yardmaster

@@ -112,9 +112,11 @@ void Runtime::MakeDevice(const Config& config) {
     options.threads = config.runtime.threads > 0 ? static_cast<int>(config.runtime.threads)
                                                  : std::max(1, cores / local_size);
     device_ = MakeCpuDevice(options);
+    ranks_on_device_ = local_size;
     return;
   }
   const int gpus = CudaAvailability().usable, index = world_ ? world_->local_rank() % gpus : 0;
+  ranks_on_device_ = (local_size - index + gpus - 1) / gpus;
   const auto make = [&] { device_ = MakeCudaDevice({.index = index, .rank = rank()}); };
   if (!world_) return make();
   AgreeOrThrow(*agreement_, make, "starting the GPU");

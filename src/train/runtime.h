@@ -40,6 +40,7 @@ class Runtime {
   int rank() const { return world_ ? world_->rank() : 0; }
   int size() const { return world_ ? world_->size() : 1; }
   int ranks_on_machine() const { return world_ ? world_->local_size() : 1; }
+  int ranks_on_device() const { return ranks_on_device_; }  // of memory: a GPU's, or on cpu the machine's
   const Mesh& mesh() const { return mesh_; }
   Device& device() { return *device_; }
   const std::string& device_reason() const { return device_reason_; }
@@ -61,6 +62,7 @@ class Runtime {
   std::unique_ptr<Dispatcher> MakeCudaDispatcher(const Config& config, EpOptions ep);
 
   MpiWorld* world_;
+  int ranks_on_device_ = 1;
   Mesh mesh_;
   std::unique_ptr<Agreement> agreement_;
   std::unique_ptr<Device> device_;

@@ -7,6 +7,7 @@ namespace yardmaster {
 
 void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact) {
   Context ctx = MakeContext();
+  const Stream side = reductions_ ? *reductions_ : stream_;  // of what travels beside the computation
   const double scale =
       1.0 /
       static_cast<double>(global_tokens);  // said once: loss gradients carry it, every reduction is a sum
@@ -26,23 +27,23 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
     } else {
       if (reductions_ && !after_backward_ && task.micro_batch + 1 == micro_batches) {
         mb.gradients_done = [&](size_t begin, size_t end) {
-          reductions_->After(stream_);
-          optimizer_->ReduceEarly(*reductions_, begin, end);
+          side.After(stream_);
+          optimizer_->ReduceEarly(side, begin, end);
         };
       }
       model_->RunBackward(ctx, mb);
       mb.gradients_done = {};
     }
   }
-  if (reductions_) stream_.After(*reductions_);
 
   if (after_backward_) after_backward_();
-  optimizer_->ReduceGradients(ctx);  // dense over dp, experts over edp
+  side.After(stream_);
+  optimizer_->ReduceGradients(side);  // dense over dp, experts over edp
+  optimizer_->Norm(ctx, side);
   groups_.dp->AllReduceSum(stream_, acc_.loss_sum);
   groups_.dp->AllReduceSum(stream_, acc_.sums);
   groups_.world->AllReduceMax(stream_, acc_.overflow);
   groups_.world->AllReduceMax(stream_, rows_needed_);
-  optimizer_->Norm(ctx);
 
   JudgeStep(stream_, {.partials = optimizer_->partials(),  // one verdict, the same on every rank
                       .loss_sum = acc_.loss_sum,
@@ -51,8 +52,8 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
                       .learning_rate = learning_rate_,
                       .bias_speed = bias_speed_,
                       .state = state_});
-  optimizer_->Update(ctx, state_);  // skips itself on a bad verdict, as does the router bias
-  optimizer_->GatherWeights(ctx);
+  // Skips itself on a bad verdict, as does the router bias.
+  optimizer_->Update(ctx, state_, side);
   FinishStep(stream_, global_tokens, state_);
   if (report_load_.elements() > 0) groups_.dp->AllReduceSum(stream_, model_->load_counts());
   CollectReport();

@@ -10,6 +10,7 @@
 #include "src/base/error.h"
 #include "src/base/log.h"
 #include "src/base/strings.h"
+#include "src/comm/agree.h"
 #include "src/config/parameters.h"
 #include "src/config/reader.h"
 #include "src/config/schedule.h"
@@ -185,7 +186,9 @@ int RunBenchStep(const BenchStepOptions& options, MpiWorld* world) {
   const std::vector<ArenaSize> planned = Engine::Plan(EngineMode::kTraining, config, runtime.groups(),
                                                       runtime.dispatcher(), runtime.device().kind());
   say(MemoryTable(planned, {}));
-  CheckFits(planned, runtime.device(), runtime.ranks_on_machine());
+  AgreeOrThrow(
+      runtime.agreement(), [&] { CheckFits(planned, runtime.device(), runtime.ranks_on_device()); },
+      "planning memory");
   const double start = NowSeconds();
   Engine engine(EngineMode::kTraining, config, runtime.groups(), runtime.dispatcher(), &runtime.device(),
                 planned, runtime.dispatch_memory());

@@ -61,7 +61,7 @@ std::vector<int64_t> EvenBounds(int64_t n, int size) {
 void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, const Tensor& x,
                    const std::vector<int64_t>& bounds, bool maximum, const char* what) {
   const int size = comm.size(), rank = comm.rank();
-  const int64_t width = DTypeBytes(x.dtype()), segment = kNcclScratchBytes / size / 256 * 256 / width;
+  const int64_t width = DTypeBytes(x.dtype()), segment = kNcclScratchBytes / (size - 1) / 256 * 256 / width;
   char* data = static_cast<char*>(x.data());
   int64_t longest = 0;
   for (int r = 0; r < size; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
@@ -75,7 +75,7 @@ void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, 
     for (int i = 1; i < size; ++i) {
       const int to = (rank + i) % size, from = (rank + size - i) % size;
       sends.push_back({to, data + (bounds[to] + done) * width, length(to) * width});
-      receives.push_back({from, scratch + from * segment * width, own * width});
+      receives.push_back({from, scratch + (from - (from > rank)) * segment * width, own * width});
     }
     comm.Exchange(stream, sends, receives, what);
     YM_CUDA_CHECK(stream, what,
@@ -110,7 +110,7 @@ void AllReduce(NcclCommunicator& comm, const Stream& stream, char* scratch, cons
                const char* what) {
   const int size = comm.size(), rank = comm.rank();
   const int64_t n = x.elements(), bytes = x.bytes(), stride = (bytes + 255) / 256 * 256;
-  if (bytes > kGatherAllBytes || stride * size > kNcclScratchBytes) {
+  if (bytes > kGatherAllBytes || stride * (size - 1) > kNcclScratchBytes) {
     const std::vector<int64_t> bounds = EvenBounds(n, size);
     ReduceScatter(comm, stream, scratch, x, bounds, maximum, what);
     GatherRanges(comm, stream, x, bounds, what);
@@ -120,7 +120,7 @@ void AllReduce(NcclCommunicator& comm, const Stream& stream, char* scratch, cons
   for (int i = 1; i < size; ++i) {
     const int to = (rank + i) % size, from = (rank + size - i) % size;
     sends.push_back({to, x.data(), bytes});
-    receives.push_back({from, scratch + from * stride, bytes});
+    receives.push_back({from, scratch + (from - (from > rank)) * stride, bytes});
   }
   comm.Exchange(stream, sends, receives, what);
   YM_CUDA_CHECK(stream, what,

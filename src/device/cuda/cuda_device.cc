@@ -208,7 +208,12 @@ void CudaDevice::Synchronize(void* stream_handle) {
 Stream CudaDevice::AddStream() {
   MakeCurrent();
   OwnedStream owned;
-  YM_DEVICE_CHECK("AddStream", cudaStreamCreateWithFlags(owned.stream.address(), cudaStreamNonBlocking));
+  // What the others carry is communication, for which computation waits in the end: its blocks go first where a
+  // multiprocessor comes free. Behind kernels that fill the GPU it would wait for each to end.
+  int least = 0, greatest = 0;
+  YM_DEVICE_CHECK("AddStream", cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  YM_DEVICE_CHECK("AddStream", cudaStreamCreateWithPriority(owned.stream.address(), cudaStreamNonBlocking,
+                                                            streams_.empty() ? least : greatest));
   YM_DEVICE_CHECK("AddStream", cudaMalloc(owned.workspace.address(), kLibraryWorkspace));
   streams_.push_back(std::move(owned));
   return Stream(this, streams_.back().stream.get());

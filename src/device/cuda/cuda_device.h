@@ -51,6 +51,7 @@ class CudaDevice : public Device {
   void Order(void* earlier, void* later) override;
   size_t library_bytes() const override;
   size_t used_bytes() const override;
+  size_t total_bytes() const override { return properties_.total_bytes; }
   bool records() const override { return true; }
   std::unique_ptr<Recording> Record(const Stream& stream, const std::function<void()>& enqueue) override;
   std::unique_ptr<Timeline> MakeTimeline() override;

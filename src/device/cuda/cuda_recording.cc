@@ -37,7 +37,7 @@ std::unique_ptr<Recording> CudaDevice::Record(const Stream& stream, const std::f
   }
   Check(cudaStreamEndCapture(s, graph.address()), kOp, "cudaStreamEndCapture");
   CudaGraphExec exec;
-  Check(cudaGraphInstantiate(exec.address(), graph.get(), 0), kOp, "cudaGraphInstantiate");
+  Check(cudaGraphInstantiate(exec.address(), graph.get(), cudaGraphInstantiateFlagUseNodePriority), kOp, "cudaGraphInstantiate");
   Check(cudaGraphUpload(exec.get(), s), kOp, "cudaGraphUpload");
   return std::make_unique<CudaRecording>(*this, s, std::move(exec));
 }
