@@ -15,12 +15,12 @@
 namespace yardmaster::testing {
 namespace {
 
-const bool kManyQueues = (VirtualPeers::UseManyQueues(), true);
+const bool kPrepared = (VirtualPeers::PrepareProcess(), true);
 
 #define YM_NEEDS_GPU_HERE()                                                                           \
   const CudaStatus ym_status = CudaAvailability();                                                    \
   if (ym_status.usable == 0) YM_SKIP("needs a GPU: " + ym_status.reason);                             \
-  static_cast<void>(kManyQueues)
+  static_cast<void>(kPrepared)
 
 Device& TestDevice() {
   static const std::unique_ptr<Device> device = MakeCudaDevice({});

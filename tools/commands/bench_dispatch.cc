@@ -337,7 +337,7 @@ std::string BenchDispatchText(const BenchDispatchOptions& o, const std::string& 
 int RunBenchDispatch(const BenchDispatchOptions& options) {
   Validate(options);
   RoutingChoices(options.routing, 1, options.experts, options.top_k, 1);  // throws here, GPU or not
-  VirtualPeers::UseManyQueues();
+  VirtualPeers::PrepareProcess();
   const CudaStatus status = CudaAvailability();
   if (status.usable == 0) throw ConfigError("bench dispatch needs a GPU: " + status.reason);
 #if YM_HAVE_CUDA

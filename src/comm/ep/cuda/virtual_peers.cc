@@ -37,6 +37,9 @@ const VirtualPeers::Slices& VirtualPeers::Region(size_t i, size_t bytes) {
   return regions_[i];
 }
 
-void VirtualPeers::UseManyQueues() { static_cast<void>(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0)); }
+void VirtualPeers::PrepareProcess() {
+  static_cast<void>(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0));
+  static_cast<void>(setenv("CUDA_MODULE_LOADING", "EAGER", 0));
+}
 
 }  // namespace yardmaster

@@ -3,8 +3,9 @@
 // Several ranks of one group in one process, on one GPU: peer memory is slices of one allocation. For tests and
 // benchmarks. Each rank has its own stream. Ranks wait for each other inside kernels, therefore:
 // - all their thread blocks must fit on the GPU together (ranks * PeerOptions.num_sms at most its multiprocessors);
-// - streams must not share a hardware queue: CUDA_DEVICE_MAX_CONNECTIONS=32 before the first CUDA call of the process
-//   (UseManyQueues sets it);
+// - streams must not share a hardware queue, and kernels must be loaded before one of them waits, since loading waits for
+//   what runs: CUDA_DEVICE_MAX_CONNECTIONS=32 and CUDA_MODULE_LOADING=EAGER before the first CUDA call of the process
+//   (PrepareProcess sets them);
 // - between the calls for the first and the last rank nothing may wait for the GPU.
 #pragma once
 
@@ -27,7 +28,7 @@ class VirtualPeers {
   // "Collective" calls are made for one rank after the other, from one thread.
   PeerTable* table(int rank) { return tables_[static_cast<size_t>(rank)].get(); }
 
-  static void UseManyQueues();
+  static void PrepareProcess();
 
  private:
   class Table;
