@@ -33,6 +33,7 @@ struct RuntimeConfig {
   double timeout_seconds = 600;  // of every wait for other ranks
   bool share_device = false;     // more ranks than GPUs on a machine, for tests
   bool overlap = true;           // communication beside computation, on cuda devices
+  bool copy_engines = true;      // gradients and weights travel without multiprocessors, on cuda devices
 
   bool operator==(const RuntimeConfig&) const = default;
 };
@@ -67,7 +68,7 @@ struct EpConfig {
   std::string transport = "auto";  // of cuda devices: auto | peer | ipc | windows | nccl | nccl_exact
   // What dispatch carries to experts. compute: rows in the compute type; recipe: 8-bit rows and their scales.
   std::string payload = "compute";
-  int64_t num_sms = 24;            // multiprocessors for dispatch and combine over peer memory
+  int64_t num_sms = 16;            // multiprocessors for dispatch and combine over peer memory
   double ragged_buffer_factor = -1;          // window rows as a multiple of the balanced load; -1: worst case
   int64_t overflow_check_every_n_steps = 1;  // how often the host looks whether a window was too small
 

@@ -99,6 +99,9 @@ Section RuntimeSection() {
   s.Add("overlap", &RuntimeConfig::overlap,
         "with several ranks, on cuda devices: dispatch and combine beside the shared expert and weight gradients, "
         "reductions beside the backward pass of the layers below. It changes no bit");
+  s.Add("copy_engines", &RuntimeConfig::copy_engines,
+        "with several ranks, on cuda devices: large gradients and weights are carried by copy engines among ranks that "
+        "reach each other's memory, which leaves the multiprocessors to computation; false: by NCCL. It changes no bit");
   return s.Build();
 }
 

@@ -119,9 +119,9 @@ void Block::BackwardInput(Phase phase, Context& ctx, MicroBatch& mb, const Block
 
 void Block::BackwardWeight(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {
   switch (phase) {
-    case Phase::kCombine: return;  // a sum has no weights
+    case Phase::kCombine: return moe_->CombineBackwardWeight(ctx, mb, s.moe);
     case Phase::kExperts: return moe_->ExpertsBackwardWeight(ctx, mb, s.moe);
-    case Phase::kDispatch: return moe_->DispatchBackwardWeight(ctx, mb, s.moe);
+    case Phase::kDispatch: return;  // rows are only copied
     case Phase::kRoute: return moe_->RouteBackwardWeight(ctx, mb, s.moe);
     case Phase::kMlp: return mlp_->BackwardWeight(ctx, mb, s.mlp);
     case Phase::kAttention: return attention_.BackwardWeight(ctx, mb, s.attention);

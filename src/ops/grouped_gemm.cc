@@ -52,7 +52,8 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
 }
 
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK, [[maybe_unused]] GroupedGemmMode mode) {
+                               double beta, const Tensor& dw_LNK, [[maybe_unused]] GroupedGemmMode mode,
+                               [[maybe_unused]] int free_sms) {
   const OpArgs check(stream, "GroupedGemmBackwardWeight");
   CheckGroups(check, dy_RN, x_RK, dw_LNK, offsets, /*gradient=*/true);
   if (stream.dry() || dw_LNK.elements() == 0) return;
@@ -61,7 +62,7 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
   }
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) {
-    return cuda::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK, mode);
+    return cuda::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK, mode, free_sms);
   }
 #endif
   check.NoImplementation();

@@ -25,7 +25,10 @@ void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& 
                         const Tensor& y_RN, GroupedGemmMode mode = GroupedGemmMode::kAuto);
 void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const Tensor& w_LNK, const Tensor& offsets,
                               const Tensor& dx_RK, GroupedGemmMode mode = GroupedGemmMode::kAuto);
+// free_sms: multiprocessors that are left, by the kernels of sm_90, to what runs beside it all the time. Their work is
+// dealt out beforehand: a share whose multiprocessor is taken would begin when the others end.
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode = GroupedGemmMode::kAuto);
+                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode = GroupedGemmMode::kAuto,
+                               int free_sms = 0);
 
 }  // namespace yardmaster

@@ -111,7 +111,7 @@ void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const 
   if (!recipe.format) {
     const Tensor &dy = g.dy.values, &x = g.x.values;
     if (g.offsets.defined()) {
-      return GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm);
+      return GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm, g.free_sms);
     }
     return Gemm(stream, {.a = dy, .b = x, .d = g.dw, .trans_a = true, .beta = g.beta});
   }

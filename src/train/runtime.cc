@@ -88,6 +88,7 @@ Runtime::Runtime(const LoadedConfig& loaded, MpiWorld* world)
 }
 
 void Runtime::MakeDevice(const Config& config) {
+  if (size() > 1 && !config.runtime.share_device) UseManyQueues();
   const int local_size = ranks_on_machine();
   DeviceKind kind = DeviceKind::kCpu;
   const auto choose = [&] { kind = ChooseDevice(config, local_size, &device_reason_); };
@@ -127,7 +128,9 @@ void Runtime::MakeDevice(const Config& config) {
                    ": for tests; what they send goes through sockets"));
   nccl_ = std::make_unique<NcclWorld>(
       world_, agreement_.get(), device_.get(),
-      NcclOptions{.share_device = shared, .timeout_seconds = config.runtime.timeout_seconds});
+      NcclOptions{.share_device = shared,
+                  .timeout_seconds = config.runtime.timeout_seconds,
+                  .copy_engines = config.runtime.copy_engines});
 }
 
 std::unique_ptr<Communicator> Runtime::Group(const std::vector<int64_t>& ranks, const char* name) {

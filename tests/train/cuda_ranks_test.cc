@@ -55,6 +55,7 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
            {"dp", 2, {"parallel.ep=1"}},
            {"again", 2, {"parallel.ep=2", "ep.transport=peer"}},
            {"enqueued", 2, {"parallel.ep=2", "ep.transport=peer", "runtime.cuda_graph=false"}},
+           {"no copy engines", 2, {"parallel.ep=2", "ep.transport=peer", "runtime.copy_engines=false"}},
            {"no overlap", 2, {"parallel.ep=2", "ep.transport=peer", "runtime.overlap=false"}},
            {"nccl", 2, {"parallel.ep=2", "ep.transport=nccl"}},
            {"exact counts", 2, {"parallel.ep=2", "ep.transport=nccl_exact"}},
@@ -71,7 +72,7 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
     CHECK(runs.Apart(name, "cpu") < 1e-4);
     const std::string text = name;
     // What crosses, and how, changes no bit; replays are whole experts.
-    if (text == "again" || text == "enqueued" || text == "no overlap" || text == "nccl" ||
+    if (text == "again" || text == "enqueued" || text == "no copy engines" || text == "no overlap" || text == "nccl" ||
         text == "exact counts")
       CHECK(hash(run) == hash(peer));
     if (text == "small windows") small = hash(run);

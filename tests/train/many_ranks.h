@@ -101,8 +101,8 @@ class ManyRanks {
     if (ranks > 1) command += StrCat("tools/bazel/mpi_test.sh ", ranks, " ");
     command +=
         StrCat("tools/yardmaster_unstamped ", verb, " ", Path("small.yaml"), " ", options,
-               " --set runtime.threads=1 --set run.dir=", Path(name),
-               " --set data.train=", Path("text.train"), " --set data.validation=", Path("text.heldout"));
+               " --set runtime.threads=1 --set 'run.dir=", Path(name),
+               "' --set data.train=", Path("text.train"), " --set data.validation=", Path("text.heldout"));
     for (const std::string& o : overrides) command += StrCat(" --set '", o, "'");
     return Shell(command);
   }

@@ -132,10 +132,10 @@ class Layer {
   void Backward() {
     Context ctx{stream_, work_, types_};
     layer_.CombineBackward(ctx, mb_, dy_, s_);
+    layer_.CombineBackwardWeight(ctx, mb_, s_);
     layer_.ExpertsBackward(ctx, mb_, s_);
     layer_.ExpertsBackwardWeight(ctx, mb_, s_);
     layer_.DispatchBackward(ctx, mb_, s_);
-    layer_.DispatchBackwardWeight(ctx, mb_, s_);
     layer_.RouteBackward(ctx, mb_, s_);
     layer_.RouteBackwardWeight(ctx, mb_, s_);
     saved_.Release(0);

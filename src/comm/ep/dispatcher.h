@@ -72,6 +72,8 @@ class Dispatcher {
 
   // How a load that did not fit is computed after all; null where every load fits.
   virtual RoundDispatcher* rounds() { return nullptr; }
+  // That dispatch and combine take while they run; 0: not known.
+  virtual int multiprocessors() const { return 0; }
   // Whether the host reads counts in Plan, so that a step cannot be recorded.
   virtual bool host_takes_part() const { return false; }
   // Throws Error(kWatchdog) that names the rank for which this one has waited in vain, if it has. Waits for the device.

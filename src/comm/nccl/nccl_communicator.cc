@@ -6,8 +6,10 @@
 
 #include "kernels/reduce/ordered_reduce.h"
 #include "src/base/check.h"
+#include "src/comm/nccl/copy_collectives.h"
 #include "src/comm/nccl/nccl_communicator_impl.h"
 #include "src/comm/nccl/nccl_library.h"
+#include "src/comm/nccl/reduce_type.h"
 #include "src/device/cuda/cuda_stream.h"
 
 namespace yardmaster {
@@ -17,23 +19,6 @@ using Transfer = NcclCommunicator::Transfer;
 
 // Below: one exchange of everything beats two of parts. Times the ranks, at most the working memory.
 constexpr int64_t kGatherAllBytes = int64_t{1} << 20;
-
-ReduceType ReduceTypeOf(DType t, const char* group) {
-  switch (t) {
-    case DType::kF32:
-      return ReduceType::kF32;
-    case DType::kF64:
-      return ReduceType::kF64;
-    case DType::kI32:
-      return ReduceType::kI32;
-    case DType::kI64:
-      return ReduceType::kI64;
-    default:
-      break;
-  }
-  YM_CHECK(false, group, ": no reduction of ", DTypeName(t));
-  return ReduceType::kF32;
-}
 
 // Whether there is anything to do; checks what every call must hold.
 bool Ready(const NcclCommunicator& comm, const Stream& stream, const Tensor& x) {
@@ -144,6 +129,10 @@ NcclLink::NcclLink(CudaDevice* device_in)
                 "cudaMalloc");
 }
 
+bool NcclCommunicator::Impl::CopiesFor(const Tensor& x) const {
+  return link->copies && CopyCollectives::Takes(x);
+}
+
 // After an error the other ranks may be anywhere: aborting waits for none of them.
 NcclLink::~NcclLink() {
   if (comm == nullptr) return;
@@ -220,13 +209,22 @@ void NcclCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x,
   ReduceTypeOf(x.dtype(), name());
   CheckBounds(*this, x, bounds);
   if (!Ready(*this, stream, x)) return;
+  if (impl_->CopiesFor(x)) {
+    const Operation operation(*impl_->log, CudaStream(stream), name(), "reduce-scatter", x.bytes());
+    return impl_->link->copies->ReduceScatterSum(stream, x, bounds);
+  }
   ReduceScatter(*this, stream, static_cast<char*>(impl_->link->scratch.get()), x, bounds, false,
                 "reduce-scatter");
 }
 
 void NcclCommunicator::AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {
   CheckBounds(*this, x, bounds);
-  if (Ready(*this, stream, x)) GatherRanges(*this, stream, x, bounds, "all-gather");
+  if (!Ready(*this, stream, x)) return;
+  if (impl_->CopiesFor(x)) {
+    const Operation operation(*impl_->log, CudaStream(stream), name(), "all-gather", x.bytes());
+    return impl_->link->copies->AllGather(stream, x, bounds);
+  }
+  GatherRanges(*this, stream, x, bounds, "all-gather");
 }
 
 void NcclCommunicator::Broadcast(const Stream& stream, const Tensor& x, int root) {

@@ -15,6 +15,8 @@
 
 namespace yardmaster {
 
+class CopyCollectives;
+
 // One NCCL communicator and its working memory: shared by the groups of a rank that have the same members,
 // whose operations follow each other on one stream.
 struct NcclLink {
@@ -26,6 +28,7 @@ struct NcclLink {
   CudaDevice* device;
   ncclComm_t comm = nullptr;
   DeviceBuffer scratch;  // kNcclScratchBytes
+  std::unique_ptr<CopyCollectives> copies;  // null: NCCL carries everything
   int exceptions_at_start;
 };
 
@@ -38,6 +41,7 @@ struct NcclCommunicator::Impl {
   std::vector<int> ranks;  // world rank of each group rank
   std::string name;
   int rank = 0, size = 1;
+  bool CopiesFor(const Tensor& x) const;
 };
 
 }  // namespace yardmaster

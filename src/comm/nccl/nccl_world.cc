@@ -9,6 +9,7 @@
 #include "src/base/log.h"
 #include "src/base/strings.h"
 #include "src/comm/agree.h"
+#include "src/comm/nccl/copy_collectives.h"
 #include "src/comm/nccl/nccl_communicator_impl.h"
 #include "src/comm/nccl/nccl_library.h"
 #include "src/comm/nccl/watchdog.h"
@@ -34,6 +35,7 @@ struct NcclWorld::Impl {
   std::map<std::pair<std::vector<int64_t>, std::string>, std::shared_ptr<NcclLink>>
       links;               // by ranks and, apart, name
   std::mutex links_mutex;  // the watchdog looks through them
+  int64_t copy_staging_bytes = 0;  // 0: no copy engines
   std::unique_ptr<Watchdog> watchdog;
 
   std::string LibraryError() {
@@ -54,6 +56,7 @@ NcclWorld::NcclWorld(MpiWorld* world, Agreement* agreement, Device* device, cons
   YM_CHECK(device->kind() == DeviceKind::kCuda, "NCCL on the ", DeviceKindName(device->kind()), " device");
   impl_->world = world;
   impl_->device = static_cast<CudaDevice*>(device);
+  impl_->copy_staging_bytes = options.copy_engines ? options.copy_staging_bytes : 0;
   if (options.share_device) LookLikeAMachineEach(*world);
   AgreeOrThrow(
       *agreement, [] { Nccl(); }, "loading NCCL");
@@ -73,7 +76,7 @@ NcclWorld::~NcclWorld() = default;
 std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks, const std::string& name,
                                                bool apart) {
   auto group = std::make_unique<NcclCommunicator::Impl>();
-  const std::unique_ptr<MpiCommunicator> control = impl_->world->Group(ranks, name);
+  std::unique_ptr<MpiCommunicator> control = impl_->world->Group(ranks, name);
   group->log = impl_->log;
   group->device = impl_->device;
   group->ranks.assign(ranks.begin(), ranks.end());
@@ -104,6 +107,9 @@ std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks
   config.commName = name.c_str();
   nccl.Check(nccl.CommInitRankConfig(&link->comm, group->size, id, group->rank, &config),
              "ncclCommInitRankConfig", "connecting group " + name);
+  if (impl_->copy_staging_bytes > 0 && !apart &&
+      CopyCollectives::WhyNot(impl_->device, control.get(), impl_->world->host()).empty())
+    link->copies = std::make_unique<CopyCollectives>(impl_->device, std::move(control), impl_->copy_staging_bytes);
   {
     const std::lock_guard<std::mutex> lock(impl_->links_mutex);
     impl_->links[key] = link;
@@ -114,9 +120,17 @@ std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks
 
 void NcclWorld::Replayed(const Stream& stream) { impl_->log->Replayed(CudaStream(stream)); }
 
-std::string NcclWorld::description() const { return StrCat("NCCL ", Nccl().version); }
+std::string NcclWorld::description() const {
+  bool copies = false;
+  for (const auto& [key, link] : impl_->links) copies = copies || link->copies;
+  return StrCat("NCCL ", Nccl().version, copies ? " and copy engines" : "");
+}
+
 size_t NcclWorld::scratch_bytes() const {
-  return impl_->links.size() * static_cast<size_t>(kNcclScratchBytes);
+  int64_t bytes = 0;
+  for (const auto& [key, link] : impl_->links)
+    bytes += kNcclScratchBytes + (link->copies ? link->copies->staging_bytes() : 0);
+  return static_cast<size_t>(bytes);
 }
 
 }  // namespace yardmaster

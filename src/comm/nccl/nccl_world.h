@@ -22,6 +22,10 @@ struct NcclOptions {
   // unless they are set).
   bool share_device = false;
   double timeout_seconds = 600;
+  // Large tensors go by copy engines within groups whose ranks reach each other's memory.
+  bool copy_engines = true;
+  // Of each such group. In a graph each copy and each wait for one costs tens of microseconds: segments are large.
+  int64_t copy_staging_bytes = int64_t{256} << 20;
 };
 
 class NcclWorld {
@@ -43,7 +47,7 @@ class NcclWorld {
   // at it as one operation, and names the one within it that does not end.
   void Replayed(const Stream& stream);
 
-  std::string description() const;  // "NCCL 2.28.9"
+  std::string description() const;  // "NCCL 2.28.9", "NCCL 2.28.9 and copy engines"
   size_t scratch_bytes() const;     // working memory of all groups
 
  private:

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime.h>
 
+#include <cstdlib>
+
 #include "src/base/strings.h"
 
 namespace yardmaster {
@@ -14,6 +16,8 @@ constexpr int kOldestCapability = 80;  // the kernels use mma.sync on BF16 and c
 std::string VersionText(int version) { return StrCat(version / 1000, ".", version % 1000 / 10); }
 
 }  // namespace
+
+void UseManyQueues() { static_cast<void>(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0)); }
 
 CudaStatus CudaAvailability() {
   int runtime = 0, driver = 0, count = 0;
@@ -52,6 +56,8 @@ CudaStatus CudaAvailability() {
 #include "src/base/error.h"
 
 namespace yardmaster {
+
+void UseManyQueues() {}
 
 CudaStatus CudaAvailability() { return {0, "built without CUDA"}; }
 

@@ -1,6 +1,6 @@
 // File: src/device/cuda/make_cuda_device.h
 //
-// The way to the cuda device for code that sees no CUDA header. Both functions exist in every build.
+// The way to the cuda device for code that sees no CUDA header. These functions exist in every build.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,10 @@ struct CudaStatus {
 };
 // Never throws; works without a driver (nothing links to libcuda).
 CudaStatus CudaAvailability();
+
+// Before all else that touches the driver: a queue of the driver's for each stream, so that one that waits for another
+// rank holds up no other. Not where ranks share a GPU: MPS has few queues for all its clients.
+void UseManyQueues();
 
 struct CudaOptions {
   int index = 0;  // among the visible devices

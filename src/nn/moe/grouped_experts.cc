@@ -136,20 +136,22 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
   UnpadRows(ctx.stream, {.ragged = dw, .offsets = saved.ragged_offsets, .padded = dw_out});
 }
 
-void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved) const {
-  const auto weight = [&](const RecipeOperand& dy, const RecipeOperand& x, Parameter* w) {
+void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved,
+                                    int free_sms) const {
+  const auto weight = [&](const RecipeOperand& dy, const RecipeOperand& x, Parameter* w, int free) {
     RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
                          {.dy = dy,
                           .x = x,
                           .offsets = saved.offsets,
                           .dw = w->grad,
                           .beta = w->TakeGradBeta(),
-                          .grouped_gemm = ctx.how.grouped_gemm},
+                          .grouped_gemm = ctx.how.grouped_gemm,
+                          .free_sms = free},
                          ctx.work);
   };
-  weight(saved.dy, saved.act, w2_);
+  weight(saved.dy, saved.act, w2_, free_sms);
   ArenaScope scope(ctx.work);
-  weight(saved.dgate_up, Received(ctx, saved.x, saved.offsets, nullptr, &ctx.work), w1_);
+  weight(saved.dgate_up, Received(ctx, saved.x, saved.offsets, nullptr, &ctx.work), w1_, 0);
 }
 
 }  // namespace yardmaster

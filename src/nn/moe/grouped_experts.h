@@ -48,7 +48,8 @@ class GroupedExperts {
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dw, const Tensor& dx,
                      ExpertsSaved& saved) const;
   // dW2_l = dy^T act;  dW1_l = dgate_up^T x over the rows of expert l; zeros for an expert without rows.
-  void BackwardWeight(Context& ctx, MicroBatch& mb, const ExpertsSaved& saved) const;
+  // free_sms: left to what begins with it and ends before the first of the two products (ops/grouped_gemm.h).
+  void BackwardWeight(Context& ctx, MicroBatch& mb, const ExpertsSaved& saved, int free_sms = 0) const;
 
  private:
   // Dispatched rows as an operand: [R, D] with copies in the arenas that are given, null for none.

@@ -45,7 +45,7 @@ void MoeLayer::RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) co
 }
 
 // ---- dispatch: x_TD, w_TK -> x_RD, w_R, beside the shared expert. Adjoint, a combine: dx_TD = shared^T +
-// sum of t's rows in dx_RD, beside the weight gradients of all experts (it begins in ExpertsBackward)
+// sum of t's rows in dx_RD, beside the weight gradients of the routed experts (it begins in ExpertsBackward)
 
 void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, MoeSaved& s) const {
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
@@ -66,10 +66,6 @@ void MoeLayer::DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const
     BackwardInRounds(ctx, mb, *rounds, experts_, SharedGradient(s), s);
 }
 
-void MoeLayer::DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  if (has_shared_) shared_.BackwardWeight(ctx, mb, s.shared);
-}
-
 // ---- experts: x_RD, w_R -> y_RD
 
 // The capacity of a micro-batch from each rank of the group.
@@ -85,6 +81,7 @@ void MoeLayer::ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
 }
 
 void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  ctx.Join();  // s.dy_RD
   s.dx_RD = mb.saved->Allocate("moe/dx_RD", ctx.types.compute, {s.x_RD.dim(0), s.x.cols()});
   s.dw_R = mb.saved->Allocate("moe/dw_R", ctx.types.accum, s.w_R.shape());
   s.dw_TK = mb.saved->Allocate("moe/dw_TK", ctx.types.accum, s.router.w.shape());
@@ -96,11 +93,12 @@ void MoeLayer::ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const 
 }
 
 void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
-  if (!Rounds(mb)) experts_.BackwardWeight(ctx, mb, s.experts);
+  if (!Rounds(mb))
+    experts_.BackwardWeight(ctx, mb, s.experts, ctx.communication ? dispatcher_->multiprocessors() : 0);
 }
 
 // ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t],
-// beside dx_TD = shared^T
+// beside dx_TD = shared^T and the shared expert's weight gradients (it ends in ExpertsBackward)
 
 void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                               MoeSaved& s) const {
@@ -124,13 +122,19 @@ void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, M
   s.dy_RD = AllocateDispatched(ctx, *mb.saved, "moe/dy_RD", s.x_RD.dim(0), s.x.cols());
   s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
   ArenaScope scope(ctx.work);
+  bool packed = false;
   if (!Rounds(mb)) {
     const Tensor dy_sent = PackForDispatch(ctx, dy);
+    packed = dy_sent.data() != dy.data();
     const CommunicationStream side = ctx.Fork();
     dispatcher_->Dispatch(side.stream, s.handle, dy_sent, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, *side.work);
   }
   if (has_shared_) shared_.BackwardInput(ctx, mb, dy, s.dx, s.shared);
-  ctx.Join();
+  if (packed) ctx.Join();  // what is sent lies in this stream's scratch
+}
+
+void MoeLayer::CombineBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {
+  if (has_shared_) shared_.BackwardWeight(ctx, mb, s.shared);
 }
 
 }  // namespace yardmaster

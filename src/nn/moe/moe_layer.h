@@ -57,7 +57,6 @@ class MoeLayer {
   void DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y,
                        MoeSaved& s) const;  // shared(x) into y, meanwhile
   void DispatchBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
-  void DispatchBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
 
   void ExpertsForward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
   void ExpertsBackward(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
@@ -66,6 +65,7 @@ class MoeLayer {
   void CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                       MoeSaved& s) const;
   void CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, MoeSaved& s) const;
+  void CombineBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;  // of the shared expert
 
   const Router& router() const { return router_; }
 

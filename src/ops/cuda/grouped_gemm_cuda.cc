@@ -159,7 +159,7 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
 }
 
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode) {
+                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode, int free_sms) {
   constexpr const char* kOp = "GroupedGemmBackwardWeight";
   const Groups g(x_RK, dw_LNK, offsets);
   const DType type = x_RK.dtype(), out = dw_LNK.dtype();
@@ -169,7 +169,7 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
       YM_CUDA_CHECK(stream, kOp,
                     GroupedGemmWgradSm90(g.special(), dy_RN.data(), x_RK.data(), g.offsets, beta == 1,
                                          out == DType::kF32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, dw_LNK.data(),
-                                         {}, CudaStream(stream)));
+                                         {.free_sms = free_sms}, CudaStream(stream)));
       return;
     case GroupedGemmPath::kBlackwell: {
       const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();

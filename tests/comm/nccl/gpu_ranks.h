@@ -19,7 +19,8 @@ struct GpuRanks {
             {.index = World().local_rank() % CudaAvailability().usable, .rank = World().rank()})),
         stream(device.get()),
         nccl(&World(), agreement.get(), device.get(),
-             {.share_device = World().local_size() > CudaAvailability().usable, .timeout_seconds = 60}) {}
+             {.share_device = World().local_size() > CudaAvailability().usable, .timeout_seconds = 60,
+              .copy_staging_bytes = 1 << 20}) {}  // many segments of what tests send
   std::unique_ptr<Agreement> agreement;
   std::unique_ptr<Device> device;
   Stream stream;

@@ -68,7 +68,7 @@ void CheckSums(Communicator& comm, const std::vector<int64_t>& ranks, int64_t n,
 TEST_CASE("nccl: sums are added in rank order, of any size and type") {
   YM_NEEDS_GPU_RANKS();
   const auto comm = Ranks().nccl.Group(AllRanks(), "world");
-  for (int64_t n : {0, 1, 3, 127, 5003}) {
+  for (int64_t n : {0, 1, 3, 127, 5003, 20011}) {  // the last is large enough for copy engines
     CheckSums<float>(*comm, AllRanks(), n);
     CheckSums<double>(*comm, AllRanks(), n);
     CheckSums<int32_t>(*comm, AllRanks(), n);

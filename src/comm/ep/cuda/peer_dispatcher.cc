@@ -7,7 +7,7 @@
 namespace yardmaster {
 
 PeerDispatcher::PeerDispatcher(const EpOptions& options, const PeerOptions& peer, PeerTable* table, Device* device)
-    : options_(options) {
+    : options_(options), num_sms_(peer.num_sms) {
   CheckEpOptions(options);
   YM_CHECK_EQ(table != nullptr, device != nullptr, "a peer table goes with its device");
   if (table != nullptr) kernels_ = MakePeerKernels(options, peer, table, device);

@@ -39,6 +39,7 @@ class PeerDispatcher : public Dispatcher, private RoundDispatcher {
                 const Tensor& x_RD, const Tensor& w_R, Arena& work) override;
   void Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD, const Tensor& residual,
                const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R, const Tensor& dw_TK, Arena& work) override;
+  int multiprocessors() const override { return num_sms_; }
   RoundDispatcher* rounds() override { return options_.ragged_buffer_factor < 0 ? nullptr : this; }
 
   // The first failure of this rank among the calls that are done. Waits for the device.
@@ -58,6 +59,7 @@ class PeerDispatcher : public Dispatcher, private RoundDispatcher {
                  const Tensor& window, bool back);
 
   EpOptions options_;
+  int num_sms_;
   std::unique_ptr<PeerKernels> kernels_;  // null: dry
 };
 
