@@ -33,6 +33,7 @@ struct RuntimeConfig {
   double timeout_seconds = 600;  // of every wait for other ranks
   bool share_device = false;     // more ranks than GPUs on a machine, for tests
   bool overlap = true;           // communication beside computation, on cuda devices
+  bool two_batch_overlap = false;  // two micro-batches of a step take turns
   bool copy_engines = true;      // gradients and weights travel without multiprocessors, on cuda devices
 
   bool operator==(const RuntimeConfig&) const = default;

@@ -99,6 +99,10 @@ Section RuntimeSection() {
   s.Add("overlap", &RuntimeConfig::overlap,
         "with several ranks, on cuda devices: dispatch and combine beside the shared expert and weight gradients, "
         "reductions beside the backward pass of the layers below. It changes no bit");
+  s.Add("two_batch_overlap", &RuntimeConfig::two_batch_overlap,
+        "two micro-batches of a step take turns within every layer, so that dispatch and combine of one run beside the "
+        "computation of the other (with overlap); takes memory for the saved state of both. Without effect on the last "
+        "micro-batch of an odd number. It changes no bit, but for the order of a sum with multi-token prediction");
   s.Add("copy_engines", &RuntimeConfig::copy_engines,
         "with several ranks, on cuda devices: large gradients and weights are carried by copy engines among ranks that "
         "reach each other's memory, which leaves the multiprocessors to computation; false: by NCCL. It changes no bit");

@@ -276,6 +276,11 @@ void ValidateLayout(const Config& config, int world, const ConfigPlaces& places,
     fail("train.global_batch_size",
          StrCat("must be a multiple of micro_batch_size x data-parallel ranks (",
                 config.train.micro_batch_size, " x ", dp, " = ", sequences, "), found ", odd));
+  } else if (config.runtime.two_batch_overlap &&
+             LargestScheduleValue(config.train.global_batch_size) < 2 * static_cast<double>(sequences)) {
+    fail("runtime.two_batch_overlap",
+         StrCat("needs two micro-batches in a step: train.global_batch_size of at least ", 2 * sequences,
+                " with ", dp, " data-parallel ranks and train.micro_batch_size ", config.train.micro_batch_size));
   }
 }
 

@@ -30,6 +30,8 @@ class Decoder : public Model {
   void RunForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc,
                   const ForwardTaps* taps) override;
   void RunBackward(Context& ctx, MicroBatch& mb) override;
+  void RunForwardInTurn(TwoContexts& ctx, const TwoMicroBatches& mb, const StepAccumulators& acc) override;
+  void RunBackwardInTurn(TwoContexts& ctx, const TwoMicroBatches& mb) override;
   void CountMtpTargets(Context& ctx, const MicroBatch& mb, const Tensor& valid) const override;
   void UpdateRouterBias(Context& ctx, const Tensor& step_state) override;
   Tensor load_counts() const override { return counts_; }
@@ -38,6 +40,20 @@ class Decoder : public Model {
 
  private:
   struct Flight;
+  // Where a pass is: before which phase of which layer. A pass is a walk over steps_, backward in reverse.
+  struct Step {
+    size_t layer, phase;
+  };
+  // The pieces of a pass, in order; of two micro-batches one piece may come between two of the other.
+  Flight& BeginForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc) const;
+  void ForwardStep(Context& ctx, MicroBatch& mb, const ForwardTaps* taps, Step at, Flight& flight) const;
+  void FinishForward(Context& ctx, MicroBatch& mb, const StepAccumulators& acc, const ForwardTaps* taps,
+                     Flight& flight) const;
+  Flight& BeginBackward(Context& ctx, MicroBatch& mb) const;
+  void BackwardStep(Context& ctx, MicroBatch& mb, Step at, Flight& flight) const;
+  void FinishBackward(Context& ctx, MicroBatch& mb, Flight& flight) const;
+  // Whether the step leaves something on the communication stream, so that a turn ends with it.
+  bool Forks(Step at, bool backward) const;
   void MtpForward(Context& ctx, MicroBatch& mb, const Tensor& h, const StepAccumulators& acc,
                   const ForwardTaps* taps, Flight& flight) const;
   // Leaves the gradient that reaches the main model in flight.head.dn (post_norm) or in dp (pre_norm).
@@ -51,6 +67,7 @@ class Decoder : public Model {
   Embedding embedding_;
   size_t embedding_end_;  // one past its parameters of the list, the first; the head's follow those of the blocks
   std::vector<std::unique_ptr<Block>> blocks_;
+  std::vector<Step> steps_;  // of the blocks, in the order of forward
   LossHead head_;
   std::vector<std::unique_ptr<MtpModule>> mtp_;
   std::vector<MoeLayer*> moe_;  // of blocks_ and mtp_, as in moe_layers_

@@ -5,6 +5,7 @@
 // micro-batch runs when.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -54,6 +55,13 @@ class Model {
   // Input and weight gradients of everything that RunForward saved for mb. Afterwards mb.saved is empty
   // again.
   virtual void RunBackward(Context& ctx, MicroBatch& mb) = 0;
+  // The same for two micro-batches in training, which take turns within every layer, so that dispatch and combine of one
+  // run beside the computation of the other. Each has its own arenas (ctx.work, mb.saved). To every sum the first
+  // micro-batch's part is added first: the bits are those of one after the other.
+  using TwoContexts = std::array<Context, 2>;
+  using TwoMicroBatches = std::array<MicroBatch*, 2>;
+  virtual void RunForwardInTurn(TwoContexts& ctx, const TwoMicroBatches& mb, const StepAccumulators& acc) = 0;
+  virtual void RunBackwardInTurn(TwoContexts& ctx, const TwoMicroBatches& mb) = 0;
   // Adds to `valid` (int64 [1]) the targets of multi-token prediction that count in this micro-batch. Their
   // number in the global batch makes MicroBatch::mtp_scale, before the first forward. No-op for a model
   // without modules.

@@ -51,12 +51,20 @@ struct CommunicationStream {
   Arena* work;
 };
 
+// Two micro-batches in turn (Model::RunForwardInTurn): what one of them has on the communication stream goes on beside
+// the other's computation. At most one such operation is under way at a time.
+struct Turns {
+  int under_way = -1;  // whose it is; -1: none, or it was waited for
+};
+
 struct Context {
   Stream stream;
   Arena& work;
   ComputeTypes types;
   Implementations how = {};
   const CommunicationStream* communication = nullptr;  // null: everything is on `stream`
+  Turns* turns = nullptr;                              // null: one micro-batch at a time
+  int turn = 0;                                        // which of the two this context is for
 
   // A matrix that is multiplied, with what the recipe makes of it (ops/recipe_gemm.h). Copies for products of the phase
   // itself lie in `work`, within the caller's scope; a gradient's for the weight gradient in mb.saved, until then.
@@ -74,13 +82,29 @@ struct Context {
 
   // What follows on the communication stream begins after all that `stream` has been given, and the way back. Without
   // such a stream: nothing.
+  // In turns the way back is not taken where a phase asks for it (Join), but when the micro-batch has its turn again
+  // (TakeTurn) or the next operation begins (Fork), whichever is first: what a phase forked is there in the
+  // micro-batch's next turn, and not before.
   CommunicationStream Fork() const {
     if (communication == nullptr) return {stream, &work};
+    if (turns != nullptr) {
+      Settle();
+      turns->under_way = turn;
+    }
     communication->stream.After(stream);
     return *communication;
   }
   void Join() const {
-    if (communication != nullptr) stream.After(communication->stream);
+    if (communication != nullptr && turns == nullptr) stream.After(communication->stream);
+  }
+  void TakeTurn() const {
+    if (turns != nullptr && turns->under_way == turn) Settle();
+  }
+  // In turns: waits for whatever is under way.
+  void Settle() const {
+    if (turns == nullptr || turns->under_way < 0) return;
+    stream.After(communication->stream);
+    turns->under_way = -1;
   }
 };
 

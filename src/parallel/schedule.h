@@ -19,12 +19,14 @@ struct Task {
   Pass pass = Pass::kForward;
   int64_t stage = 0;
   int64_t micro_batch = 0;
+  int64_t in_turn = 1;  // this pass of so many micro-batches, `micro_batch` the first: they take turns within it
   bool operator==(const Task&) const = default;
 };
 
 // One stage: each micro-batch forward and at once backward (F0 B0 F1 B1 ...), so that one is in flight at a
-// time and gradients are summed in the order of the micro-batches.
-std::vector<Task> OneStageSchedule(int64_t micro_batches);
+// time and gradients are summed in the order of the micro-batches. in_turn 2: two at a time, in turn
+// (Model::RunForwardInTurn); the last of an odd number is alone.
+std::vector<Task> OneStageSchedule(int64_t micro_batches, int64_t in_turn = 1);
 
 // Micro-batches of `stage` between their forward and their backward, at most: the arenas of saved tensors
 // that it needs.

@@ -73,6 +73,10 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
       work_("workspace", dispatch_memory ? dispatch_memory : device),
       step_("step", device),
       exchange_("exchange", dispatch_memory ? dispatch_memory : device) {
+  if (config_.runtime.two_batch_overlap && mode == EngineMode::kTraining) {
+    second_ = std::make_unique<SecondInTurn>(dispatch_memory ? dispatch_memory : device);
+    in_flight_.resize(2);
+  }
   const bool several = groups.world->size() > 1 || groups.dp->size() > 1;
   if (config_.runtime.overlap && several) {
     if (dispatcher && dispatcher->local_experts() < config_.model.n_routed_experts)
@@ -80,8 +84,9 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
     if (mode == EngineMode::kTraining) reductions_ = device->AddStream();
   }
   if (!sizes.empty()) {
-    Arena* arenas[] = {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_, &exchange_};
-    for (size_t i = 0; i < std::size(arenas); ++i) {
+    const std::vector<Arena*> arenas = Arenas();
+    YM_CHECK_EQ(arenas.size(), sizes.size());
+    for (size_t i = 0; i < arenas.size(); ++i) {
       YM_CHECK(arenas[i]->name() == sizes[i].name);
       arenas[i]->Commit(sizes[i].bytes);
     }
@@ -165,8 +170,8 @@ void Engine::Stage(const HostBatch& batch) {
   device_->StageFromHost(batch_.data(), staged_.data(), staged_.size() * sizeof(int32_t));
 }
 
-Context Engine::MakeContext() {
-  return {stream_, work_, types_, how_, communication_ ? &*communication_ : nullptr};
+Context Engine::MakeContext(bool second) {
+  return {stream_, second ? second_->work : work_, types_, how_, communication_ ? &*communication_ : nullptr};
 }
 
 MicroBatch Engine::MicroBatchAt(int64_t index, double grad_scale, bool training) {
@@ -399,9 +404,15 @@ void Engine::AfterLoad() {
   QuantizeParameters(model_->registry().list(), stream_);
 }
 
-std::vector<ArenaSize> Engine::HighWater() const {
+std::vector<Arena*> Engine::Arenas() {
+  std::vector<Arena*> arenas = {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_, &exchange_};
+  if (second_) arenas.insert(arenas.end(), {&second_->saved, &second_->work});
+  return arenas;
+}
+
+std::vector<ArenaSize> Engine::HighWater() {
   std::vector<ArenaSize> out;
-  for (const Arena* arena : {&weights_, &gradients_, &optimizer_arena_, &saved_, &work_, &step_, &exchange_})
+  for (const Arena* arena : Arenas())
     out.push_back({arena->name(), arena->high_water()});
   return out;
 }

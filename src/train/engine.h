@@ -12,6 +12,7 @@
 //   workspace  scratch
 //   step       batch, step state, schedules, counters
 //   exchange   scratch of dispatch and combine where they have a stream of their own
+//   second ... saved and workspace of the second of two micro-batches in turn (runtime.two_batch_overlap)
 //
 // With several ranks (runtime.overlap) two streams work beside the first: dispatch and combine
 // (nn/moe/moe_layer.cc), and the reductions of the last micro-batch, layer by layer as backward leaves it. The
@@ -113,7 +114,7 @@ class Engine {
   std::vector<StateTensor> SavedState() const;                      // what this rank writes
   std::vector<StateTensor> LoadedState() const;                     // what this rank needs back
   void AfterLoad();  // masters were loaded: computes what follows from them
-  std::vector<ArenaSize> HighWater() const;
+  std::vector<ArenaSize> HighWater();
   Registry registry() { return model_->registry(); }
   Model& model() { return *model_; }
   // Called in each step between the last backward and the reduction of the gradients, none of which is early then; on all
@@ -129,7 +130,8 @@ class Engine {
   }
 
  private:
-  Context MakeContext();
+  Context MakeContext(bool second = false);  // second: of the second of two micro-batches in turn
+  std::vector<Arena*> Arenas();
   bool Replays(bool exact) const;
   void EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact);
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
@@ -151,6 +153,11 @@ class Engine {
   ComputeTypes types_;
   Implementations how_;
   Arena weights_, gradients_, optimizer_arena_, saved_, work_, step_, exchange_;
+  struct SecondInTurn {  // of the second micro-batch, with runtime.two_batch_overlap
+    explicit SecondInTurn(Device* device) : saved("second saved", device), work("second work", device) {}
+    Arena saved, work;
+  };
+  std::unique_ptr<SecondInTurn> second_;
   std::optional<CommunicationStream> communication_;  // dispatch and combine
   std::optional<Stream> reductions_;
   std::unique_ptr<Model> model_;

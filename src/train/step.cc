@@ -18,23 +18,32 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
   Fill(stream_, 0, acc_.sums);
   PrepareMtp(micro_batches);
 
-  for (const Task& task : OneStageSchedule(micro_batches)) {
-    MicroBatch& mb = in_flight_[static_cast<size_t>(task.micro_batch) % in_flight_.size()];
-    if (task.pass == Pass::kForward) {
-      mb = MicroBatchAt(task.micro_batch, scale, /*training=*/true);
-      mb.exact = exact;
-      model_->RunForward(ctx, mb, acc_);
+  const auto begin = [&](int64_t index, MicroBatch* mb) {
+    *mb = MicroBatchAt(index, scale, /*training=*/true);
+    mb->exact = exact;
+    if (reductions_ && !after_backward_ && index + 1 == micro_batches) {
+      mb->gradients_done = [&](size_t first, size_t last) {
+        side.After(stream_);
+        optimizer_->ReduceEarly(side, first, last);
+      };
+    }
+  };
+  for (const Task& task : OneStageSchedule(micro_batches, second_ && !exact ? 2 : 1)) {
+    const bool forward = task.pass == Pass::kForward;
+    MicroBatch& mb = in_flight_.front();
+    if (forward) begin(task.micro_batch, &mb);
+    if (task.in_turn == 2) {  // one's dispatch and combine beside the other's computation
+      MicroBatch& second = in_flight_.back();
+      if (forward) begin(task.micro_batch + 1, &second);
+      second.saved = &second_->saved;
+      Model::TwoContexts contexts{ctx, MakeContext(/*second=*/true)};
+      forward ? model_->RunForwardInTurn(contexts, {&mb, &second}, acc_)
+              : model_->RunBackwardInTurn(contexts, {&mb, &second});
     } else {
-      if (reductions_ && !after_backward_ && task.micro_batch + 1 == micro_batches) {
-        mb.gradients_done = [&](size_t begin, size_t end) {
-          side.After(stream_);
-          optimizer_->ReduceEarly(side, begin, end);
-        };
-      }
-      model_->RunBackward(ctx, mb);
-      mb.gradients_done = {};
+      forward ? model_->RunForward(ctx, mb, acc_) : model_->RunBackward(ctx, mb);
     }
   }
+  for (MicroBatch& mb : in_flight_) mb.gradients_done = {};
 
   if (after_backward_) after_backward_();
   side.After(stream_);

@@ -1,5 +1,7 @@
 #include "src/parallel/schedule.h"
 
+#include <algorithm>
+
 #include "tests/catch.h"
 
 namespace yardmaster {
@@ -16,6 +18,18 @@ TEST_CASE("one stage: each micro-batch forward and at once backward") {
       CHECK(tasks[static_cast<size_t>(2 * m + 1)] == Task{Pass::kBackward, 0, m});
     }
   }
+}
+
+TEST_CASE("one stage, two in turn: the last of an odd number is alone") {
+  for (const int64_t n : {0, 1, 2, 5}) {
+    const std::vector<Task> tasks = OneStageSchedule(n, 2);
+    CHECK(ScheduleProblem(tasks, 1, n) == "");
+    CHECK(MaxInFlight(tasks, 0) == std::min<int64_t>(n, 2));
+    REQUIRE(tasks.size() == static_cast<size_t>(2 * ((n + 1) / 2)));
+    for (const Task& task : tasks) CHECK(task.in_turn == (task.micro_batch + 1 < n ? 2 : 1));
+  }
+  CHECK(ScheduleProblem({{Pass::kForward, 0, 0, 2}, {Pass::kBackward, 0, 0, 1}}, 1, 2) != "");
+  CHECK(ScheduleProblem({{Pass::kForward, 0, 0, 0}}, 1, 1) != "");
 }
 
 TEST_CASE("illegal schedules are recognised") {

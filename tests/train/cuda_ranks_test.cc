@@ -81,6 +81,21 @@ TEST_CASE("cuda ranks: every layout and transport trains like the cpu") {
   }
 }
 
+TEST_CASE("cuda ranks: two micro-batches in turn change no bit") {
+  YM_NEEDS_A_GPU();
+  CudaRanks runs;
+  for (const char* transport : {"peer", "nccl"}) {
+    INFO(transport);
+    std::vector<std::string> settings = {"parallel.ep=2", "train.micro_batch_size=1", "train.global_batch_size=8",
+                                         StrCat("ep.transport=", transport)};
+    const RunResult one = runs.OnGpus(2, StrCat(transport, "_one"), settings);
+    settings.push_back("runtime.two_batch_overlap=true");
+    const RunResult two = runs.OnGpus(2, StrCat(transport, "_two"), settings);
+    CHECK(After(two.output, "state sha256") == After(one.output, "state sha256"));
+    CHECK(After(one.output, "state sha256") != "");
+  }
+}
+
 TEST_CASE("cuda ranks: the step is recorded, whatever the layout and the transport") {
   YM_NEEDS_A_GPU();
   CudaRanks runs;

@@ -28,6 +28,7 @@ void MoeLayer::RouteForward(Context& ctx, MicroBatch& mb, const Tensor& x, MoeSa
   const Tensor forced = mb.forced_routing ? mb.forced_routing->at(static_cast<size_t>(layer_)) : Tensor();
   const Tensor sums = mb.sums.defined() ? mb.sums.At(sums_row_) : Tensor();
   router_.Forward(ctx, mb, x, mb.training ? counts_ : Tensor(), forced, sums, s.router);
+  ctx.Settle();  // plans and transfers take turns as well: they share the peers' flags
   if (RoundDispatcher* rounds = Rounds(mb)) {
     rounds->PlanRounds(ctx.stream, s.router.dispatched, &s.handle, *mb.saved, ctx.work);
   } else {
@@ -107,7 +108,9 @@ void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residu
   if (!mb.zero_routed_experts && rounds) {
     ForwardInRounds(ctx, mb, *rounds, experts_, residual, addend, y, s);
   } else if (!mb.zero_routed_experts) {
-    dispatcher_->Combine(ctx.stream, s.handle, s.y_RD, residual, addend, y, {}, {}, ctx.work);
+    // Nothing of this micro-batch is left to do meanwhile; of another there may be.
+    const CommunicationStream side = ctx.turns ? ctx.Fork() : CommunicationStream{ctx.stream, &ctx.work};
+    dispatcher_->Combine(side.stream, s.handle, s.y_RD, residual, addend, y, {}, {}, *side.work);
   } else if (has_shared_) {
     Add(ctx.stream, residual, y, y);
   } else {
