@@ -118,9 +118,24 @@ int RunTrain(const CommonOptions& common, bool print_config, bool accept_changes
   return Guarded(&world, [&] { return Train(options, &world); });
 }
 
-// The first word that should name a command and does not; "": there is none.
-std::string UnknownCommand(const std::vector<std::string>& commands, int argc, char** argv) {
-  const std::string word = argc > 1 ? argv[1] : "";
+// How many processes a launcher has started for this job.
+int LaunchedProcesses() {
+  for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMIX_SIZE", "PMI_SIZE"}) {
+    if (const char* size = std::getenv(name)) return std::atoi(size);
+  }
+  return 1;
+}
+
+// Runs a command that works alone: of several processes each would do the same, and say it.
+int Alone(const char* name, const std::function<int()>& command) {
+  if (LaunchedProcesses() <= 1) return command();
+  if (!SpeaksForAll()) return static_cast<int>(ExitCode::kConfig);
+  throw ConfigError(StrCat(name, " runs in one process, found ", LaunchedProcesses()), "", "start it without mpirun");
+}
+
+// The word at `at` of the command line that should name a command and does not; "": there is none.
+std::string UnknownCommand(const std::vector<std::string>& commands, int at, int argc, char** argv) {
+  const std::string word = argc > at ? argv[at] : "";
   const bool known = std::find(commands.begin(), commands.end(), word) != commands.end();
   return word.empty() || word[0] == '-' || known ? "" : word;
 }
@@ -148,6 +163,7 @@ int RunCommandLine(int argc, char** argv) {
   validate->add_flag("--print-config", print_config, "print the resolved config");
   validate->callback([&] {
     command = [&] {
+      if (!SpeaksForAll()) return 0;
       const LoadedConfig loaded = LoadConfig(common.config_path, common.set);
       if (print_config) {
         std::fputs(PrintConfig(loaded.config).c_str(), stdout);
@@ -167,8 +183,10 @@ int RunCommandLine(int argc, char** argv) {
   tokenize->add_flag("--force", tokenize_options.replace, "replace a data set that is there already");
   tokenize->callback([&] {
     command = [&] {
-      std::fputs(TokenizeReport(Tokenize(tokenize_options)).c_str(), stdout);
-      return 0;
+      return Alone("tokenize", [&] {
+        std::fputs(TokenizeReport(Tokenize(tokenize_options)).c_str(), stdout);
+        return 0;
+      });
     };
   });
 
@@ -179,14 +197,14 @@ int RunCommandLine(int argc, char** argv) {
   sample->add_option("--tokens", sample_options.tokens, "how many tokens")->capture_default_str();
   sample->add_option("--temperature", sample_options.temperature, "0: always the likeliest token")->capture_default_str();
   sample->add_option("--seed", sample_options.seed, "of the draws")->capture_default_str();
-  sample->callback([&] { command = [&] { return RunSample(sample_options); }; });
+  sample->callback([&] { command = [&] { return Alone("sample", [&] { return RunSample(sample_options); }); }; });
 
   EvaluateRunOptions evaluate_options;
   CLI::App* evaluate = app.add_subcommand("evaluate", "validation loss of a run's newest checkpoint");
   evaluate->add_option("RUN_DIR", evaluate_options.run_dir, "directory of a run")->required();
   evaluate->add_option("--data", evaluate_options.data, "path prefix of .bin/.idx instead of the run's validation data");
   evaluate->add_flag("--zero-routed-experts", evaluate_options.zero_routed_experts, "ablation: without the routed experts' output");
-  evaluate->callback([&] { command = [&] { return RunEvaluate(evaluate_options); }; });
+  evaluate->callback([&] { command = [&] { return Alone("evaluate", [&] { return RunEvaluate(evaluate_options); }); }; });
 
   ParityOptions parity_options;
   CLI::App* parity = app.add_subcommand("parity", "compare with a Hugging Face checkpoint and its expected outputs");
@@ -200,7 +218,7 @@ int RunCommandLine(int argc, char** argv) {
                    "post_norm or pre_norm: what multi-token prediction gets from below")
       ->capture_default_str();
   parity->add_option("--route-from", parity_options.route_from, "take the chosen experts from this file");
-  parity->callback([&] { command = [&] { return RunParity(parity_options); }; });
+  parity->callback([&] { command = [&] { return Alone("parity", [&] { return RunParity(parity_options); }); }; });
 
   CLI::App* bench = app.add_subcommand("bench", "measure a part of the trainer on this machine's GPU");
   bench->require_subcommand(1);
@@ -310,15 +328,18 @@ int RunCommandLine(int argc, char** argv) {
     };
   });
 
+  const bool benchmark = argc > 1 && argv[1] == bench->get_name();
   std::vector<std::string> commands;
-  for (const CLI::App* c : app.get_subcommands({})) commands.push_back(c->get_name());
-  if (const std::string word = UnknownCommand(commands, argc, argv); !word.empty()) {
+  for (const CLI::App* c : (benchmark ? bench : &app)->get_subcommands({})) commands.push_back(c->get_name());
+  if (const std::string word = UnknownCommand(commands, benchmark ? 2 : 1, argc, argv); !word.empty()) {
+    if (!SpeaksForAll()) return static_cast<int>(ExitCode::kConfig);
     InitLog({0, UseColor("auto")});
     const std::string near = NearestName(word, commands);
+    const char* what = benchmark ? "benchmark" : "command";
     return Guarded(nullptr, [&]() -> int {
-      throw ConfigError(StrCat("there is no command '", word, "'",
+      throw ConfigError(StrCat("there is no ", what, " '", word, "'",
                                near.empty() ? "" : StrCat("; did you mean ", near, "?")),
-                        "", StrCat("the commands are ", StrJoin(commands, ", "), "; each has --help"));
+                        "", StrCat("the ", what, "s are ", StrJoin(commands, ", "), "; each has --help"));
     });
   }
   try {

@@ -408,7 +408,7 @@ Section OptimizerSection() {
   s.Add("decay_norms", &O::decay_norms, "weight decay for the weights of norms");
   s.Add("decay_embedding", &O::decay_embedding, "weight decay for embedding and head");
   s.Add("clip_grad_norm", &O::clip_grad_norm, "largest global gradient norm; 0: no clipping").AtLeast(0);
-  s.Add("moments", &O::moments, "type in which moments are kept").OneOf({"fp32", "bf16"});
+  s.Add("moments", &O::moments, "type in which moments are kept; F64 with precision.compute fp64").OneOf({"fp32", "bf16"});
   return s.Build();
 }
 

@@ -35,14 +35,22 @@ void AddOddWidths(const std::string& recipe, const ModelConfig& m, std::vector<s
 
 }  // namespace
 
+std::vector<std::string> UnsupportedOnCuda(const Config& config) {
+  std::vector<std::string> out;
+  const std::string& compute = config.precision.compute;
+  if (compute == "fp8_block" || compute == "mxfp8") AddOddWidths(compute, config.model, out);
+  return out;
+}
+
 std::vector<std::string> UnsupportedFeatures(const Config& config) {
   std::vector<std::string> out;
   if (config.parallel.pp > 1) {
     out.push_back(StrCat("parallel.pp = ", config.parallel.pp, ": this version has no pipeline stages"));
   }
   const std::string& compute = config.precision.compute;
-  const bool eight_bit = compute == "fp8_block" || compute == "mxfp8";
-  if (eight_bit && config.runtime.device != "cpu") AddOddWidths(compute, config.model, out);
+  if (config.runtime.device == "cuda") {
+    for (const std::string& line : UnsupportedOnCuda(config)) out.push_back(line);
+  }
   if (compute == "bf16" && config.runtime.device == "cpu")
     out.push_back("precision.compute = bf16: the cpu device computes in fp32 or fp64");
   return out;

@@ -12,4 +12,7 @@ namespace yardmaster {
 // "parallel.pp = 4: ...". `validate` prints them; `train` refuses them. Empty: everything can be run.
 std::vector<std::string> UnsupportedFeatures(const Config& config);
 
+// Those that only the cuda device cannot run: with runtime.device auto the cpu takes them.
+std::vector<std::string> UnsupportedOnCuda(const Config& config);
+
 }  // namespace yardmaster

@@ -214,12 +214,22 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
   }
   if (good({"moe.pad_to_capacity", "moe.capacity_factor"}) && moe.pad_to_capacity && moe.capacity_factor == 0)
     fail("moe.pad_to_capacity", "needs moe.capacity_factor above 0");
-  if (good({"ep.payload", "precision.compute", "precision.fp8_block_scales", "moe.pad_to_capacity"}) &&
-      config.ep.payload == "recipe") {
-    const PrecisionConfig& p = config.precision;
-    if (p.compute != "fp8_block" && p.compute != "mxfp8") {
+  const PrecisionConfig& p = config.precision;
+  if (good({"precision.compute", "precision.fp8_block_scales"}) && p.compute != "fp8_block" &&
+      p.fp8_block_scales != PrecisionConfig().fp8_block_scales)
+    fail("precision.fp8_block_scales", StrCat("needs precision.compute: fp8_block, found ", p.compute));
+  if (good({"runtime.recompute", "model.model_type"}) && config.runtime.recompute == "projections" &&
+      !config.model.IsMla()) {
+    fail("runtime.recompute", StrCat("projections are those of latent attention, which ", config.model.model_type,
+                                     " does not have: use norms"));
+  }
+  if (good({"ep.payload", "precision.compute"}) && config.ep.payload == "recipe") {
+    if (good({"model.n_routed_experts"}) && experts == 0) {
+      fail("ep.payload", "recipe needs routed experts");
+    } else if (p.compute != "fp8_block" && p.compute != "mxfp8") {
       fail("ep.payload", StrCat("recipe needs precision.compute: fp8_block or mxfp8, found ", p.compute));
-    } else if (p.compute == "fp8_block" && p.fp8_block_scales != "power_of_two") {
+    } else if (good({"precision.fp8_block_scales"}) && p.compute == "fp8_block" &&
+               p.fp8_block_scales != "power_of_two") {
       fail("ep.payload",
            "recipe needs precision.fp8_block_scales: power_of_two: rows that were received are quantised again along "
            "the other axis, and exact scales would be rounded twice");

@@ -41,7 +41,9 @@ Config WithLaunchSettingsOf(Config saved, const Config& now) {
   saved.train.max_skipped_steps = now.train.max_skipped_steps;
   saved.train.replica_check_every_steps = now.train.replica_check_every_steps;
   saved.parallel = now.parallel;
+  const std::string payload = saved.ep.payload;  // what the experts multiply
   saved.ep = now.ep;
+  saved.ep.payload = payload;
   saved.data.train = now.data.train;  // the fingerprint speaks for the content
   saved.data.validation = now.data.validation;
   saved.checkpoint = now.checkpoint;

@@ -23,8 +23,7 @@ ComputeTypes TypesOf(const ParityOptions& options) {
   if (options.device == "cuda" && options.precision == "bf16") return {DType::kBF16, DType::kF32};
   if (options.precision == "fp32") return {DType::kF32, DType::kF32};
   if (options.precision == "fp64") return {DType::kF64, DType::kF64};
-  throw ConfigError(StrCat("the ", options.device, " device does not compute in ", options.precision),
-                    "--precision", options.device == "cuda" ? "use bf16, fp32 or fp64" : "use fp32 or fp64");
+  throw ConfigError(StrCat("parity on the ", options.device, " device does not take ", options.precision), "--precision", options.device == "cuda" ? "use bf16, fp32 or fp64" : "use fp32 or fp64");
 }
 
 std::unique_ptr<Device> MakeDevice(const ParityOptions& options) {

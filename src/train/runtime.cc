@@ -8,6 +8,7 @@
 #include "src/comm/agree.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/comm/ep/mpi_dispatcher.h"
+#include "src/config/supported.h"
 #include "src/config/validate.h"
 
 #if YM_HAVE_CUDA
@@ -60,6 +61,10 @@ DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reas
   if (config.runtime.device != "cpu") {
     const CudaStatus status = CudaAvailability();
     why_not = WhyNotCuda(config, local_ranks, status);
+    if (why_not.empty() && config.runtime.device == "auto") {
+      const std::vector<std::string> cannot = UnsupportedOnCuda(config);
+      if (!cannot.empty()) why_not = cannot.front();
+    }
     if (why_not.empty()) kind = DeviceKind::kCuda;
     if (config.runtime.device == "auto") *reason = why_not.empty() ? status.reason : why_not;
   }

@@ -56,12 +56,14 @@ std::string PrecisionTable(const Config& c, DeviceKind device) {
     products = StrCat("fp8_block: E4M3, 1x128 activations and gradients, 128x128 weights, ",
                       c.precision.fp8_block_scales == "exact" ? "exact" : "power-of-two",
                       " scales; promoted to fp32 every 128");
+    if (cuda && c.model.n_routed_experts > 0 && (c.moe.gemm == "portable" || c.moe.gemm == "loop"))
+      products += StrCat(" (routed experts, by moe.gemm: ", c.moe.gemm, ": dequantised to bf16)");
   } else if (compute == "mxfp8") {
     products = StrCat("mxfp8: E4M3, E8M0 scale for 32, round-up; dequantised exactly and multiplied in ", work);
   }
   const bool moe = c.model.n_routed_experts > 0;
   std::string out = Row("precision", StrCat("weights, activations ", work, "; masters, gradients ", wide, "; moments ",
-                                            c.optimizer.moments));
+                                            compute == "fp64" ? "fp64" : c.optimizer.moments));
   out += Row("  products", StrCat("attention projections, dense", moe ? " and shared MLPs, routed experts" : " MLPs",
                                   " (forward, input and weight gradients): ", products));
   out += Row("  kept high", StrCat("embedding, head, attention, norms", c.model.num_nextn_predict_layers > 0 ? ", eh_proj" : "", " ",

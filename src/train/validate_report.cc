@@ -1,24 +1,29 @@
 #include "src/train/validate_report.h"
 
+#include "src/base/error.h"
 #include "src/base/strings.h"
 #include "src/comm/communicator.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/config/parameters.h"
 #include "src/config/supported.h"
+#include "src/train/runtime.h"
 #include "src/train/summary.h"
 
 namespace yardmaster {
 namespace {
 
-// auto, on whatever machine this is: the device that the precision is for.
-DeviceKind PlannedDevice(const Config& config) {
-  const std::string& compute = config.precision.compute;
-  const bool for_cuda = compute != "fp32" && compute != "fp64" && config.runtime.device != "cpu";
-  return for_cuda || config.runtime.device == "cuda" ? DeviceKind::kCuda : DeviceKind::kCpu;
+// The device that a run of one rank on this machine would take; and why, or that it would take none.
+DeviceKind PlannedDevice(const Config& config, std::string* reason) {
+  try {
+    return ChooseDevice(config, 1, reason);
+  } catch (const Error& e) {  // told for the machine that it is meant for
+    *reason = StrCat("not on this machine: ", StrSplit(e.what(), '\n')[0]);
+    return DeviceKind::kCuda;
+  }
 }
 
 // Memory of one rank that holds the whole model: the same code as a run, on the dry device.
-std::string MemoryOnOneRank(Config config) {
+std::string MemoryOnOneRank(Config config, DeviceKind device) {
   config.parallel = {};
   const auto self = MakeSelfCommunicator("self");
   std::unique_ptr<Dispatcher> dispatcher;
@@ -27,7 +32,7 @@ std::string MemoryOnOneRank(Config config) {
         std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
   return MemoryTable(
       Engine::Plan(EngineMode::kTraining, config, {self.get(), self.get(), self.get()}, dispatcher.get(),
-                   PlannedDevice(config)),
+                   device),
       {});
 }
 
@@ -50,10 +55,13 @@ std::string ValidateReport(const std::string& config_path, const Config& config)
   const double flops = CountFlopsPerToken(config.model, config.train.sequence_length).total();
   out += StrCat("  FLOPs a token       ", HumanCount(flops), ": ",
                 FlopsFormula(config.model, config.train.sequence_length), "\n");
-  out += PrecisionTable(config, PlannedDevice(config));
+  std::string reason;
+  const DeviceKind device = PlannedDevice(config, &reason);
+  out += StrCat("  device              ", device == DeviceKind::kCuda ? "cuda" : "cpu", " (", reason, ")\n");
+  out += PrecisionTable(config, device);
   const std::vector<std::string> unsupported = UnsupportedFeatures(config);
   if (!unsupported.empty()) return out + "This version cannot run:\n  " + StrJoin(unsupported, "\n  ") + "\n";
-  return out + "Memory of a rank that holds the whole model:\n" + MemoryOnOneRank(config);
+  return out + "Memory of a rank that holds the whole model:\n" + MemoryOnOneRank(config, device);
 }
 
 }  // namespace yardmaster

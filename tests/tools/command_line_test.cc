@@ -29,6 +29,26 @@ TEST_CASE("an unknown command names the nearest one and all there are") {
   CHECK(Yardmaster("").code == kConfigCode);
 }
 
+TEST_CASE("an unknown benchmark names the nearest one") {
+  const RunResult result = Yardmaster("bench grouped-gem");
+  INFO(result.output);
+  CHECK(result.code == kConfigCode);
+  CHECK(Contains(result.output, "there is no benchmark 'grouped-gem'; did you mean grouped-gemm?"));
+  CHECK(Yardmaster("bench --help").code == 0);
+}
+
+TEST_CASE("a command that works alone says so to several processes, once") {
+  for (const std::string arguments : {"evaluate runs/x", "sample runs/x --prompt a", "tokenize --out x docs"}) {
+    const RunResult result = Shell("tools/bazel/mpi_test.sh 2 tools/yardmaster_unstamped " + arguments);
+    INFO(arguments << ": " << result.output);
+    CHECK(result.code == kConfigCode);
+    const std::string told = "runs in one process, found 2";
+    const size_t first = result.output.find(told);
+    REQUIRE(first != std::string::npos);
+    CHECK(result.output.find(told, first + 1) == std::string::npos);
+  }
+}
+
 TEST_CASE("what a command does not take is an error like any other") {
   for (const std::string arguments : {"train", "train a.yaml --foo", "bench step --steps x a.yaml", "bench"}) {
     const RunResult result = Yardmaster(arguments);

@@ -98,6 +98,22 @@ TEST_CASE("8-bit recipes train as fp32 does, nearly, and a stopped run goes on t
   }
 }
 
+TEST_CASE("resume refuses other rows for experts, but another mode of dispatch is a layout") {
+  TempDir temp;
+  WriteSmallDataset(temp.path() + "/text");
+  const std::vector<std::string> recipe = {"precision.compute=mxfp8", "runtime.device=cpu"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), recipe.begin(), recipe.end());
+    return SmallRun(temp.path(), "run", more);
+  };
+  REQUIRE(Train(with({"train.stop_at_step=2"}), nullptr) == 0);
+  ExitCode code = ExitCode::kOk;
+  const std::string message = FailureOf(with({"ep.payload=recipe"}), &code);
+  CHECK(code == ExitCode::kCheckpoint);
+  CHECK(Contains(message, "ep.payload: compute in the checkpoint, recipe now"));
+  CHECK(Train(with({"train.stop_at_step=3", "ep.mode=deduplicated"}), nullptr) == 0);
+}
+
 TEST_CASE("resume refuses changed settings and changed data by name") {
   TempDir temp;
   WriteSmallDataset(temp.path() + "/text");

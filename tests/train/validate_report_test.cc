@@ -49,6 +49,23 @@ TEST_CASE("training it is refused, naming each") {
   CHECK(!Contains(message, "precision.compute"));
 }
 
+TEST_CASE("the report is of the device that a run would take") {
+  const auto report = [](std::vector<std::string> overrides) {
+    return ValidateReport("tiny", LoadConfig("configs/tiny_deepseek_v3.yaml", overrides).config);
+  };
+  const std::string on_cpu = report({"precision.compute=fp8_block", "runtime.device=cpu"});
+  CHECK(Contains(on_cpu, "device              cpu (runtime.device: cpu)"));
+  CHECK(Contains(on_cpu, "weights, activations fp32"));
+  // A width that only the cpu quantises: auto takes the cpu, with or without a GPU.
+  const std::string odd = report({"precision.compute=fp8_block", "runtime.device=auto", "model.moe_intermediate_size=90"});
+  CHECK(Contains(odd, "device              cpu"));
+  CHECK(Contains(odd, "weights, activations fp32"));
+  CHECK(Contains(report({"precision.compute=fp64", "runtime.device=cpu"}), "moments fp64"));
+  const std::string loop = report({"precision.compute=fp8_block", "moe.gemm=loop", "runtime.cuda_graph=false", "runtime.device=cuda"});
+  CHECK(Contains(loop, "dequantised to bf16"));
+  CHECK(Contains(loop, "device              cuda"));
+}
+
 TEST_CASE("the tiny configuration shows its memory") {
   const LoadedConfig loaded = LoadConfig("configs/tiny_deepseek_v3.yaml", {});
   CHECK(UnsupportedFeatures(loaded.config).empty());

@@ -63,7 +63,7 @@ CudaStatus CudaAvailability() { return {0, "built without CUDA"}; }
 
 std::unique_ptr<Device> MakeCudaDevice(const CudaOptions& /*options*/) {
   throw ConfigError("there is no cuda device: this program was built without CUDA", "runtime.device",
-                    "build on a machine with the CUDA toolkit, cuDNN and NCCL, or set runtime.device to cpu");
+                    "build on a machine with the CUDA toolkit, cuDNN and NCCL, or choose the cpu device (runtime.device, or --device)");
 }
 
 }  // namespace yardmaster

@@ -34,7 +34,7 @@ CudaDevice::CudaDevice(const CudaOptions& options) : options_(options) {
   const CudaStatus status = CudaAvailability();
   if (options.index < 0 || options.index >= status.usable) {
     throw ConfigError(StrCat("cuda device ", options.index, " is not there: ", status.reason),
-                      StrCat("rank ", options.rank), "set runtime.device to cpu, or start fewer ranks on this machine");
+                      StrCat("rank ", options.rank), "choose the cpu device (runtime.device, or --device), or start fewer ranks on this machine");
   }
   cudaDeviceProp p{};
   YM_DEVICE_CHECK("start", cudaSetDevice(options.index));
