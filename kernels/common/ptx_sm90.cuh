@@ -193,4 +193,17 @@ __device__ __forceinline__ uint32_t PackBf16(float low, float high) {
   return packed;
 }
 
+// Position in a ring of buffers; parity flips on every lap.
+template <int kSize>
+struct RingOf {
+  int stage = 0;
+  uint32_t parity = 0;
+  __device__ __forceinline__ void Advance() {
+    if (++stage == kSize) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
 }  // namespace yardmaster::sm90

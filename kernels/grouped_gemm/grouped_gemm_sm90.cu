@@ -1,6 +1,7 @@
 // File: kernels/grouped_gemm/grouped_gemm_sm90.cu
 //
 // Launchers of the Hopper grouped GEMM. The kernel and its description: sm90_kernel.cuh.
+#include "kernels/common/cluster_launch.h"
 #include "kernels/common/tensor_map.h"
 #include "kernels/grouped_gemm/grouped_gemm.h"
 #include "kernels/grouped_gemm/sm90_kernel.cuh"
@@ -62,23 +63,9 @@ cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
 template <GemmOp kOp, bool kFp32>
 cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig& config,
                    cudaStream_t stream) {
-  const auto kernel = GroupedGemmKernel<kOp, kFp32>;
-  if (const cudaError_t error = cudaFuncSetAttribute(
-          kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kSharedMemoryBytes);
-      error != cudaSuccess) {
-    return error;
-  }
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kCluster, 1, 1};
-  cudaLaunchConfig_t launch = {};
-  launch.blockDim = dim3(kThreads);
-  launch.dynamicSmemBytes = kSharedMemoryBytes;
-  launch.stream = stream;
-  launch.attrs = &cluster;
-  launch.numAttrs = 1;
-  launch.gridDim = dim3(config.clusters * kCluster);
-  return cudaLaunchKernelEx(&launch, kernel, maps.a, maps.b, maps.d, maps.zeros, params);
+  return LaunchClusters(GroupedGemmKernel<kOp, kFp32>,
+                        {config.clusters, kCluster, kThreads, kSharedMemoryBytes}, stream, maps.a,
+                        maps.b, maps.d, maps.zeros, params);
 }
 
 int CeilDiv(int a, int b) { return (a + b - 1) / b; }
@@ -127,12 +114,9 @@ namespace {
 
 cudaError_t Run(const sm90::GemmProblem& problem, const GroupedGemmOptions& options,
                 cudaStream_t stream) {
-  int device = 0, sm_count = 0, major = 0, minor = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (major != 9 || minor != 0) return cudaErrorNotSupported;
+  int sm_count = 0;
+  if (const cudaError_t error = sm90::HopperMultiprocessors(&sm_count); error != cudaSuccess)
+    return error;
   const bool fp32 = problem.output == GroupedGemmOutput::kFp32;
   return sm90::LaunchGemm(problem, sm90::SelectConfig(problem.op, fp32, sm_count, options.free_sms),
                           stream);

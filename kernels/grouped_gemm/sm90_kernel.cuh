@@ -54,18 +54,6 @@ struct GemmParams {
   uint32_t zero;       // 0: a value that the compiler does not know
 };
 
-// Position in a ring of buffers; parity flips on every lap.
-template <int kSize>
-struct RingOf {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Advance() {
-    if (++stage == kSize) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 using Ring = RingOf<kStages>;
 using QueueRing = RingOf<kQueueItems>;
 static_assert(sizeof(WorkItem) <= kQueueItemBytes);

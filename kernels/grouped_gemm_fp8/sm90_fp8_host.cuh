@@ -3,6 +3,7 @@
 // What the launchers of the FP8 grouped GEMM share.
 #pragma once
 
+#include "kernels/common/cluster_launch.h"
 #include "kernels/common/tensor_map.h"
 #include "kernels/grouped_gemm_fp8/grouped_gemm_fp8.h"
 #include "kernels/grouped_gemm_fp8/sm90_fp8_config.h"
@@ -32,32 +33,15 @@ template <class Maps, class Params>
 cudaError_t LaunchKernel(void (*kernel)(Maps, Params), int shared_bytes, const Maps& maps,
                          const Params& params, const Config& config, cudaStream_t stream) {
   if (config.clusters < 1 || config.clusters > sm90::kMaxClusters) return cudaErrorInvalidValue;
-  if (const cudaError_t error =
-          cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared_bytes);
-      error != cudaSuccess) {
-    return error;
-  }
-  cudaLaunchAttribute cluster;
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {kCluster, 1, 1};
-  cudaLaunchConfig_t launch = {};
-  launch.blockDim = dim3(kThreads);
-  launch.dynamicSmemBytes = shared_bytes;
-  launch.stream = stream;
-  launch.attrs = &cluster;
-  launch.numAttrs = 1;
-  launch.gridDim = dim3(config.clusters * kCluster);
-  return cudaLaunchKernelEx(&launch, kernel, maps, params);
+  return sm90::LaunchClusters(kernel, {config.clusters, kCluster, kThreads, shared_bytes}, stream,
+                              maps, params);
 }
 
 // The configuration for this device; cudaErrorNotSupported where the kernels do not run.
 inline cudaError_t ConfigOfDevice(const Fp8Options& options, Config* config) {
-  int device = 0, sm_count = 0, major = 0, minor = 0;
-  if (const cudaError_t error = cudaGetDevice(&device); error != cudaSuccess) return error;
-  cudaDeviceGetAttribute(&sm_count, cudaDevAttrMultiProcessorCount, device);
-  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
-  cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
-  if (major != 9 || minor != 0) return cudaErrorNotSupported;
+  int sm_count = 0;
+  if (const cudaError_t error = sm90::HopperMultiprocessors(&sm_count); error != cudaSuccess)
+    return error;
   *config = SelectConfig(sm_count, options.free_sms);
   return cudaSuccess;
 }

@@ -11,21 +11,9 @@
 
 namespace yardmaster::sm90fp8 {
 
+using sm90::RingOf;
 using sm90::Shared;
 using sm90::WorkItem;
-
-// Position in a ring of buffers; parity flips on every lap.
-template <int kSize>
-struct RingOf {
-  int stage = 0;
-  uint32_t parity = 0;
-  __device__ __forceinline__ void Advance() {
-    if (++stage == kSize) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-};
 
 // The shuffle tells the compiler that a value is the same in all threads of a warp.
 __device__ __forceinline__ int Uniform(int value) { return __shfl_sync(~0u, value, 0); }
@@ -135,6 +123,69 @@ class StageBarriers {
   const Shared barriers_;
 };
 
+// What a block of either kernel has behind its buffers, from kBegin of shared memory on: barriers of
+// kStages buffers, the queue of work items, where groups begin.
+template <int kBegin, int kStages>
+class PipelineBlock {
+  static constexpr int kQueueOffset = kBegin + StageBarriers<kStages>::kBytes;
+  static constexpr int kItemOffset = kQueueOffset + ItemQueue::kBarrierBytes;
+  static constexpr int kStartOffset = kItemOffset + ItemQueue::kItemBytes;
+
+ public:
+  using Ring = RingOf<kStages>;
+  static constexpr int kSharedBytes = kStartOffset + 4 * (kMaxGroups + 1);
+  static_assert(kSharedBytes <= sm90::kSharedMemoryLimit);
+
+  __device__ __forceinline__ void InitBarriers() const {
+    stages_.Init();
+    queue_.Init();
+    sm90::FenceBarrierInit();
+  }
+
+ protected:
+  __device__ __forceinline__ explicit PipelineBlock(uint8_t* shared)
+      : memory_(sm90::SharedAddress(shared)),
+        row_start_(reinterpret_cast<int*>(shared + kStartOffset)),
+        stages_(memory_ + kBegin),
+        queue_(memory_ + kQueueOffset, shared + kItemOffset),
+        rank_(static_cast<int>(sm90::ClusterRank())) {}
+
+  const Shared memory_;
+  int* const row_start_;
+  const StageBarriers<kStages> stages_;
+  const ItemQueue queue_;
+  const int rank_;
+};
+
+// The body of either kernel. Of a Block: FindGroups and Deal are for one warp, Prefetch and Produce
+// for one thread, Consume for two warpgroups.
+template <class Block, class Maps>
+__device__ __forceinline__ void RunBlock(const Block& block, const Maps& maps) {
+  if (threadIdx.x < 32) {
+    block.FindGroups();
+  } else if (threadIdx.x == 32) {
+    Block::Prefetch(maps);
+    block.InitBarriers();
+  }
+  __syncthreads();
+  sm90::ClusterSync();
+  if (threadIdx.x < 128) {
+    sm90::RegistersShrink<sm90::kDealerRegisters>();
+    if (threadIdx.x == 0) {
+      block.Produce(maps);
+    } else if (threadIdx.x / 32 == 1) {
+      block.Deal();
+    }
+    __syncwarp();
+  } else {
+    sm90::RegistersGrow<sm90::kConsumerRegisters>();
+    block.Consume(maps);
+    __syncwarp();
+  }
+  // A block's shared memory must outlive what its peers still write there.
+  sm90::ClusterSync();
+}
+
 // Starts product = a b^T over a block of the contraction: 64 rows of A, 128 of B, 128 bytes each.
 __device__ __forceinline__ void Multiply(Shared a, Shared b, float (&product)[64]) {
   const uint64_t a_tile = sm90::MatrixDescriptor<true>(a, 0);
@@ -151,7 +202,7 @@ __device__ __forceinline__ void Multiply(Shared a, Shared b, float (&product)[64
 // Waits for it.
 __device__ __forceinline__ void FinishMultiply(float (&product)[64]) {
   sm90::WgmmaWait<0>();
-  HoldAccumulators(product);
+  sm90::HoldAccumulators<64>(product);
 }
 
 // Where groups begin: int64 offsets[groups + 1] on the device; null: one group of all rows.

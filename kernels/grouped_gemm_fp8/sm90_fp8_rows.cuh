@@ -53,34 +53,25 @@ inline constexpr int kRowScaleBytes = 1152;  // 2 x 128 + 4 scales, to a multipl
 static_assert((2 * kTileColumns + 4) * 4 <= kRowScaleBytes);
 inline constexpr int kRowsScaleOffset = kRowsStages * kRowsStageBytes;
 inline constexpr int kRowsStoreOffset = kRowsScaleOffset + kRowsStages * kRowScaleBytes;
-inline constexpr int kRowsBarrierOffset = kRowsStoreOffset + kConsumerWarps * RowStore::kBytes;
-inline constexpr int kRowsQueueOffset = kRowsBarrierOffset + StageBarriers<kRowsStages>::kBytes;
-inline constexpr int kRowsItemOffset = kRowsQueueOffset + ItemQueue::kBarrierBytes;
-inline constexpr int kRowsStartOffset = kRowsItemOffset + ItemQueue::kItemBytes;
-inline constexpr int kRowsSharedBytes = kRowsStartOffset + 4 * (kMaxGroups + 1);
-static_assert(kRowsSharedBytes <= sm90::kSharedMemoryLimit);
+inline constexpr int kRowsPipelineOffset = kRowsStoreOffset + kConsumerWarps * RowStore::kBytes;
 
 template <bool kAddend>
-class RowsBlock {
+class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages> {
  public:
   static constexpr int kBoxRows = 64;  // of a copy of x
   static constexpr int kBoxBytes = kBoxRows * kTileK;
   static constexpr int kBoxes = kTileRows / kBoxRows;
-  using Ring = RingOf<kRowsStages>;
 
   __device__ __forceinline__ RowsBlock(const RowsParams& params, uint8_t* shared)
-      : params_(params),
-        memory_(sm90::SharedAddress(shared)),
-        row_start_(reinterpret_cast<const int*>(shared + kRowsStartOffset)),
-        stages_(memory_ + kRowsBarrierOffset),
-        queue_(memory_ + kRowsQueueOffset, shared + kRowsItemOffset),
-        rank_(static_cast<int>(sm90::ClusterRank())) {}
+      : PipelineBlock(shared), params_(params) {}
 
-  __device__ __forceinline__ void InitBarriers() const {
-    stages_.Init();
-    queue_.Init();
-    sm90::FenceBarrierInit();
+  __device__ __forceinline__ static void Prefetch(const RowsMaps& maps) {
+    sm90::PrefetchMap(&maps.x);
+    sm90::PrefetchMap(&maps.w);
+    sm90::PrefetchMap(&maps.x_scales);
   }
+
+  __device__ __forceinline__ void FindGroups() const { params_.offsets.Load(row_start_); }
 
   // One warp: queues the cluster's items in the order in which they are computed; both blocks the
   // same.
@@ -133,7 +124,7 @@ class RowsBlock {
   }
 
   // Two warpgroups.
-  __device__ __forceinline__ void Consume() const {
+  __device__ __forceinline__ void Consume(const RowsMaps& /*maps*/) const {
     const int warp = Uniform(threadIdx.x / 32) - 4, group = warp / 4;
     const RowStore store(params_.y, params_.c, params_.columns,
                          memory_ + kRowsStoreOffset + warp * RowStore::kBytes);
@@ -294,43 +285,13 @@ class RowsBlock {
   }
 
   const RowsParams& params_;
-  const Shared memory_;
-  const int* const row_start_;
-  const StageBarriers<kRowsStages> stages_;
-  const ItemQueue queue_;
-  const int rank_;
 };
 
 template <bool kAddend>
 __global__ void __launch_bounds__(kThreads, 1)
     RowsKernel(const __grid_constant__ RowsMaps maps, const __grid_constant__ RowsParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  const RowsBlock<kAddend> block(params, shared);
-  if (threadIdx.x < 32) {
-    params.offsets.Load(reinterpret_cast<int*>(shared + kRowsStartOffset));
-  } else if (threadIdx.x == 32) {
-    sm90::PrefetchMap(&maps.x);
-    sm90::PrefetchMap(&maps.w);
-    sm90::PrefetchMap(&maps.x_scales);
-    block.InitBarriers();
-  }
-  __syncthreads();
-  sm90::ClusterSync();
-  if (threadIdx.x < 128) {
-    sm90::RegistersShrink<sm90::kDealerRegisters>();
-    if (threadIdx.x == 0) {
-      block.Produce(maps);
-    } else if (threadIdx.x / 32 == 1) {
-      block.Deal();
-    }
-    __syncwarp();
-  } else {
-    sm90::RegistersGrow<sm90::kConsumerRegisters>();
-    block.Consume();
-    __syncwarp();
-  }
-  // A block's shared memory must outlive what its peers still write there.
-  sm90::ClusterSync();
+  RunBlock(RowsBlock<kAddend>(params, shared), maps);
 }
 
 }  // namespace yardmaster::sm90fp8

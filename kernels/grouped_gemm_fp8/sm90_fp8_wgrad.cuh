@@ -44,32 +44,26 @@ inline constexpr int kWgradStageBytes = 2 * kWgradOperandBytes;
 inline constexpr int kWgradScaleOffset = kWgradStages * kWgradStageBytes;
 inline constexpr int kWgradScaleBytes = (kWgradRows + kTileColumns) * 4;
 inline constexpr int kWgradStoreOffset = kWgradScaleOffset + kWgradStages * kWgradScaleBytes;
-inline constexpr int kWgradBarrierOffset =
+inline constexpr int kWgradPipelineOffset =
     kWgradStoreOffset + kConsumerWarps * GradientStore::kBytes;
-inline constexpr int kWgradQueueOffset = kWgradBarrierOffset + StageBarriers<kWgradStages>::kBytes;
-inline constexpr int kWgradItemOffset = kWgradQueueOffset + ItemQueue::kBarrierBytes;
-inline constexpr int kWgradStartOffset = kWgradItemOffset + ItemQueue::kItemBytes;
-inline constexpr int kWgradSharedBytes = kWgradStartOffset + 4 * (kMaxGroups + 1);
-static_assert(kWgradStoreOffset % 1024 == 0 && kWgradSharedBytes <= sm90::kSharedMemoryLimit);
+static_assert(kWgradStoreOffset % 1024 == 0);
 
-class WgradBlock {
+class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
  public:
   static constexpr int kBoxRows = kWgradRows / kCluster;  // of a copy of dy and of its scales
-  using Ring = RingOf<kWgradStages>;
 
   __device__ __forceinline__ WgradBlock(const WgradParams& params, uint8_t* shared)
-      : params_(params),
-        memory_(sm90::SharedAddress(shared)),
-        row_start_(reinterpret_cast<const int*>(shared + kWgradStartOffset)),
-        stages_(memory_ + kWgradBarrierOffset),
-        queue_(memory_ + kWgradQueueOffset, shared + kWgradItemOffset),
-        rank_(static_cast<int>(sm90::ClusterRank())) {}
+      : PipelineBlock(shared), params_(params) {}
 
-  __device__ __forceinline__ void InitBarriers() const {
-    stages_.Init();
-    queue_.Init();
-    sm90::FenceBarrierInit();
+  __device__ __forceinline__ static void Prefetch(const WgradMaps& maps) {
+    sm90::PrefetchMap(&maps.dy);
+    sm90::PrefetchMap(&maps.x);
+    sm90::PrefetchMap(&maps.dy_scales);
+    sm90::PrefetchMap(&maps.x_scales);
+    sm90::PrefetchMap(&maps.dw);
   }
+
+  __device__ __forceinline__ void FindGroups() const { params_.offsets.LoadAligned(row_start_); }
 
   // One warp: queues the cluster's items in the order in which they are computed; both blocks the
   // same.
@@ -231,11 +225,6 @@ class WgradBlock {
   }
 
   const WgradParams& params_;
-  const Shared memory_;
-  const int* const row_start_;
-  const StageBarriers<kWgradStages> stages_;
-  const ItemQueue queue_;
-  const int rank_;
 };
 
 }  // namespace yardmaster::sm90fp8

@@ -15,34 +15,7 @@ __global__ void __launch_bounds__(kThreads, 1)
     WgradKernel(const __grid_constant__ WgradMaps maps,
                 const __grid_constant__ WgradParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  const WgradBlock block(params, shared);
-  if (threadIdx.x < 32) {
-    params.offsets.LoadAligned(reinterpret_cast<int*>(shared + kWgradStartOffset));
-  } else if (threadIdx.x == 32) {
-    sm90::PrefetchMap(&maps.dy);
-    sm90::PrefetchMap(&maps.x);
-    sm90::PrefetchMap(&maps.dy_scales);
-    sm90::PrefetchMap(&maps.x_scales);
-    sm90::PrefetchMap(&maps.dw);
-    block.InitBarriers();
-  }
-  __syncthreads();
-  sm90::ClusterSync();
-  if (threadIdx.x < 128) {
-    sm90::RegistersShrink<sm90::kDealerRegisters>();
-    if (threadIdx.x == 0) {
-      block.Produce(maps);
-    } else if (threadIdx.x / 32 == 1) {
-      block.Deal();
-    }
-    __syncwarp();
-  } else {
-    sm90::RegistersGrow<sm90::kConsumerRegisters>();
-    block.Consume(maps);
-    __syncwarp();
-  }
-  // A block's shared memory must outlive what its peers still write there.
-  sm90::ClusterSync();
+  RunBlock(WgradBlock(params, shared), maps);
 }
 
 bool Valid(const Fp8WgradArgs& a) {
@@ -93,7 +66,7 @@ cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStre
   params.schedule.group = config.group;
   params.schedule.tile_cost = config.tile_cost;
   params.schedule.cost_shift = sm90::CostShift(args.padded);
-  return LaunchKernel(WgradKernel, kWgradSharedBytes, maps, params, config, stream);
+  return LaunchKernel(WgradKernel, WgradBlock::kSharedBytes, maps, params, config, stream);
 }
 
 }  // namespace sm90fp8

@@ -185,6 +185,28 @@ __device__ __forceinline__ Pack<T, kWidth> Rotated(const Pack<T, kWidth>& in,
   return out;
 }
 
+// A warp's heads, every kWarps-th: fetch(head, stage) starts the copies of one into a buffer of the thread's own, kStages
+// - 1 heads ahead of use(head, stage).
+template <class Fetch, class Use>
+__device__ __forceinline__ void ForHeads(int heads, const Fetch& fetch, const Use& use) {
+  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const auto ahead = [&](int head, int stage) {
+    if (head < heads) fetch(head, stage);
+    CommitCopies();
+  };
+#pragma unroll
+  for (int i = 0; i < kStages - 1; ++i) ahead(warp + i * kWarps, i);
+  int stage = 0;
+#pragma unroll 1
+  for (int head = warp; head < heads; head += kWarps) {
+    ahead(head + (kStages - 1) * kWarps, stage == 0 ? kStages - 1 : stage - 1);
+    WaitForCopies<kStages - 1>();
+    const int ready = stage;
+    stage = stage + 1 == kStages ? 0 : stage + 1;
+    use(head, ready);
+  }
+}
+
 template <class T, int kWidth>
 __global__ void __launch_bounds__(kThreads, 4)
     PackByWarpsKernel(MlaRopeShape g, const T* q, const T* kv, const T* k_rope, T* q_out, T* k_out,
@@ -192,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   using A = Accum<T>;
   using P = Pack<T, kWidth>;
   __shared__ P staged[kStages][2][kThreads];
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
   const int at = lane * kWidth, Q = g.nope + g.rope, KV = g.nope + g.v;
   const bool turns = at >= g.nope && at < Q, moves_q = turns || (at < Q && q != q_out), moves_kv = at < KV;
   const int turned_at = at - (32 * kWidth - g.rope);  // the last lanes write the keys' positional part
@@ -214,25 +236,15 @@ __global__ void __launch_bounds__(kThreads, 4)
   const int kv_step = at < g.nope ? Q : g.v;
   k_to += g.nope + turned_at;
   const auto fetch = [&](int head, int stage) {
-    if (head < g.heads) {
-      if (moves_q) CopyAsync(&staged[stage][0][threadIdx.x], q_t + head * Q);
-      if (moves_kv) CopyAsync(&staged[stage][1][threadIdx.x], kv_t + head * KV);
-    }
-    CommitCopies();
+    if (moves_q) CopyAsync(&staged[stage][0][threadIdx.x], q_t + head * Q);
+    if (moves_kv) CopyAsync(&staged[stage][1][threadIdx.x], kv_t + head * KV);
   };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) fetch(warp + i * kWarps, i);
-  int stage = 0;
-#pragma unroll 1
-  for (int head = warp; head < g.heads; head += kWarps) {
-    fetch(head + (kStages - 1) * kWarps, stage == 0 ? kStages - 1 : stage - 1);
-    WaitForCopies<kStages - 1>();
+  ForHeads(g.heads, fetch, [&](int head, int stage) {
     const P of_q = staged[stage][0][threadIdx.x], of_kv = staged[stage][1][threadIdx.x];
-    stage = stage + 1 == kStages ? 0 : stage + 1;
     if (moves_kv) StorePack<kWidth>(kv_to + head * kv_step, of_kv);
     if (turned_at >= 0) StorePack<kWidth>(k_to + head * Q, turned);
     if (moves_q) StorePack<kWidth>(q_to + head * Q, turns ? Rotated<kWidth>(of_q, cos_sin, A{1}) : of_q);
-  }
+  });
 }
 
 template <class T, int kWidth>
@@ -260,27 +272,17 @@ __global__ void __launch_bounds__(kThreads, 4)
   T* q_to = dq + t * g.heads * Q + at;
   T* kv_to = dkv + t * g.heads * KV + at;
   const auto fetch = [&](int head, int stage) {
-    if (head < g.heads) {
-      if (moves_q || adds) CopyAsync(&staged[stage][0][threadIdx.x], one_t + head * Q);
-      if (moves_kv) CopyAsync(&staged[stage][1][threadIdx.x], kv_t + head * kv_step);
-    }
-    CommitCopies();
+    if (moves_q || adds) CopyAsync(&staged[stage][0][threadIdx.x], one_t + head * Q);
+    if (moves_kv) CopyAsync(&staged[stage][1][threadIdx.x], kv_t + head * kv_step);
   };
-#pragma unroll
-  for (int i = 0; i < kStages - 1; ++i) fetch(warp + i * kWarps, i);
-  int stage = 0;
-#pragma unroll 1
-  for (int head = warp; head < g.heads; head += kWarps) {
-    fetch(head + (kStages - 1) * kWarps, stage == 0 ? kStages - 1 : stage - 1);
-    WaitForCopies<kStages - 1>();
+  ForHeads(g.heads, fetch, [&](int head, int stage) {
     const P one = staged[stage][0][threadIdx.x], of_kv = staged[stage][1][threadIdx.x];
-    stage = stage + 1 == kStages ? 0 : stage + 1;
     if (moves_kv) StorePack<kWidth>(kv_to + head * KV, of_kv);
     if (moves_q) StorePack<kWidth>(q_to + head * Q, turns ? Rotated<kWidth>(one, mine, A{-1}) : one);
-    if (!adds) continue;
+    if (!adds) return;
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) mine[j] += ToAccum(one.x[j]);
-  }
+  });
 #pragma unroll
   for (int j = 0; j < kWidth; ++j) sums[warp][at + j] = mine[j];
   __syncthreads();

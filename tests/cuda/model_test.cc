@@ -32,6 +32,20 @@ std::vector<double> GradientsOn(StandaloneModel& model) {
   return all;
 }
 
+// The gradients of a step, which a second one repeats to the bit; memory is as planned.
+std::vector<double> RepeatedGradients(StandaloneModel& model) {
+  std::vector<double> first;
+  for (int run = 0; run < 2; ++run) {
+    model.BeginStep();
+    model.Forward();
+    model.Backward();
+    if (run == 0) first = GradientsOn(model);
+  }
+  CHECK(SameBits(GradientsOn(model), first));
+  CHECK(model.used() == model.planned());
+  return first;
+}
+
 void CopyState(StandaloneModel& from, StandaloneModel& to) {
   for (size_t i = 0; i < from.registry().parameters().size(); ++i) {
     const std::vector<double> values = Values(from.registry().parameters()[i]->master);
@@ -85,15 +99,7 @@ void CheckModel(const ModelConfig& config, int64_t B, int64_t S, double bf16_gra
     CopyState(reference, model);
     model.SetBatch(batch.tokens, batch.targets);
     if (bf16) model.micro_batch().forced_routing = &forced;  // rounding flips choices between equal experts
-    std::vector<double> first;
-    for (int run = 0; run < 2; ++run) {
-      model.BeginStep();
-      model.Forward();
-      model.Backward();
-      if (run == 0) first = GradientsOn(model);
-    }
-    CHECK(SameBits(GradientsOn(model), first));
-    CHECK(model.used() == model.planned());
+    const std::vector<double> first = RepeatedGradients(model);
     CHECK(model.loss() == Approx(reference.loss())
                               .epsilon(bf16                           ? 1e-2
                                        : types.compute == DType::kF32 ? 1e-5
@@ -161,15 +167,7 @@ TEST_CASE("gpu model: 8-bit recipes, against the same recipe on the cpu device")
     CopyState(reference, model);
     model.SetBatch(batch.tokens, batch.targets);
     model.micro_batch().forced_routing = &forced;
-    std::vector<double> first;
-    for (int run = 0; run < 2; ++run) {
-      model.BeginStep();
-      model.Forward();
-      model.Backward();
-      if (run == 0) first = GradientsOn(model);
-    }
-    CHECK(SameBits(GradientsOn(model), first));
-    CHECK(model.used() == model.planned());
+    const std::vector<double> first = RepeatedGradients(model);
     CHECK(model.loss() == Approx(reference.loss()).epsilon(1e-2));
     // Codes that round apart move the gradients as far as the recipe itself does: the GPU must be as near to high
     // precision as the recipe on the cpu is, not near to that.

@@ -1,11 +1,10 @@
 // Hidden: gpu_test "[probe]" prints what cuDNN and cuBLASLt do at the reference model's sizes. It times, and asserts nothing
 // about time.
 #include "tests/cuda/gpu.h"
+#include "tests/cuda/median_ms.h"
 
 #if YM_HAVE_CUDA
 
-#include <algorithm>
-#include <functional>
 #include <iostream>
 
 #include "src/ops/attention.h"
@@ -16,25 +15,6 @@
 
 namespace yardmaster::testing {
 namespace {
-
-double MedianMs(Gpu& gpu, const std::function<void()>& f) {
-  const cudaStream_t s = CudaStream(gpu.stream());
-  CudaEvent begin, end;
-  YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventCreate(begin.address()));
-  YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventCreate(end.address()));
-  std::vector<float> times;
-  for (int i = 0; i < 9; ++i) {
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventRecord(begin.get(), s));
-    f();
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventRecord(end.get(), s));
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventSynchronize(end.get()));
-    float ms = 0;
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventElapsedTime(&ms, begin.get(), end.get()));
-    if (i >= 2) times.push_back(ms);
-  }
-  std::nth_element(times.begin(), times.begin() + 3, times.end());
-  return static_cast<double>(times[3]);
-}
 
 TEST_CASE("probe: attention, GEMM, grouped GEMM and loss at full size", "[.][probe]") {
   YM_NEEDS_GPU();
@@ -59,17 +39,17 @@ TEST_CASE("probe: attention, GEMM, grouped GEMM and loss at full size", "[.][pro
     AttentionBackwardArgs b{.forward = f, .do_ = bf16({B, S, H, V}), .dq = bf16({B, S, H, Q}), .dk = bf16({B, S, G, Q}),
                             .dv = bf16({B, S, G, V})};
     const double flops = static_cast<double>(B * H * S * S) * static_cast<double>(Q + V);  // causal: half of 2 x 2
-    const double forward = MedianMs(gpu, [&] { AttentionForward(gpu.stream(), f, gpu.work()); });
-    const double backward = MedianMs(gpu, [&] { AttentionBackward(gpu.stream(), b, gpu.work()); });
+    const double forward = MedianMs(gpu, 7, [&] { AttentionForward(gpu.stream(), f, gpu.work()); });
+    const double backward = MedianMs(gpu, 7, [&] { AttentionBackward(gpu.stream(), b, gpu.work()); });
     b.deterministic = false;
-    const double fast = MedianMs(gpu, [&] { AttentionBackward(gpu.stream(), b, gpu.work()); });
+    const double fast = MedianMs(gpu, 7, [&] { AttentionBackward(gpu.stream(), b, gpu.work()); });
     std::cout << "attention B " << B << " S " << S << " H " << H << " G " << G << " " << Q << "/" << V << ": forward " << forward
               << " ms, " << flops / forward * 1e-9 << " TFLOP/s; backward deterministic " << backward << " ms, fast " << fast
               << " ms\n";
   }
   for (const auto& [m, n, k] : {std::array<int64_t, 3>{8192, 7168, 2048}, {8192, 1536, 7168}, {8192, 24576, 1536}, {8192, 8192, 8192}}) {
     const Tensor a = bf16({m, k}), w = bf16({n, k}), d = bf16({m, n});
-    const double ms = MedianMs(gpu, [&] { Gemm(gpu.stream(), {.a = a, .b = w, .d = d, .trans_b = true}); });
+    const double ms = MedianMs(gpu, 7, [&] { Gemm(gpu.stream(), {.a = a, .b = w, .d = d, .trans_b = true}); });
     std::cout << "gemm " << m << " x " << n << " x " << k << ": " << ms << " ms, " << 2e-9 * static_cast<double>(m * n * k) / ms
               << " TFLOP/s\n";
   }
@@ -80,8 +60,8 @@ TEST_CASE("probe: attention, GEMM, grouped GEMM and loss at full size", "[.][pro
     for (int64_t l = 0; l <= L; ++l) off.push_back(static_cast<double>(l * R / L));
     const Tensor offsets = gpu.Make(DType::kI64, {L + 1}, off);
     for (const GroupedGemmMode mode : {GroupedGemmMode::kAuto, GroupedGemmMode::kPortable, GroupedGemmMode::kLoop}) {
-      const double forward = MedianMs(gpu, [&] { GroupedGemmForward(gpu.stream(), x, w, offsets, y, mode); });
-      const double wgrad = MedianMs(gpu, [&] { GroupedGemmBackwardWeight(gpu.stream(), y, x, offsets, 1, dw, mode); });
+      const double forward = MedianMs(gpu, 7, [&] { GroupedGemmForward(gpu.stream(), x, w, offsets, y, mode); });
+      const double wgrad = MedianMs(gpu, 7, [&] { GroupedGemmBackwardWeight(gpu.stream(), y, x, offsets, 1, dw, mode); });
       const double tflop = 2e-9 * static_cast<double>(R * N * K);
       std::cout << "grouped gemm mode " << static_cast<int>(mode) << ": forward " << tflop / forward << " TFLOP/s, wgrad "
                 << tflop / wgrad << " TFLOP/s\n";
@@ -91,7 +71,7 @@ TEST_CASE("probe: attention, GEMM, grouped GEMM and loss at full size", "[.][pro
     const int64_t T = 4096, D = 7168, V = 129280;
     const Tensor x = bf16({T, D}), head = bf16({V, D}), dx = bf16({T, D}), dhead = gpu.Make(DType::kF32, {V, D}, {0});
     const Tensor targets = gpu.Make(DType::kI32, {T}, std::vector<double>(T, 5)), sum = gpu.Make(DType::kF64, {1}, {0});
-    const double ms = MedianMs(gpu, [&] {
+    const double ms = MedianMs(gpu, 7, [&] {
       LinearCrossEntropy(gpu.stream(), {.x = x, .head = head, .targets = targets, .grad_scale = 1e-4, .loss_sum = sum, .dx = dx,
                                         .dhead = dhead, .beta_head = 1}, gpu.work());
     });

@@ -18,6 +18,7 @@
 #include "src/ops/wire_rows.h"
 #include "src/tensor/safetensors.h"
 #include "tests/cuda/gpu.h"
+#include "tests/cuda/median_ms.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/cuda_stream.h"
 #endif
@@ -456,25 +457,6 @@ TEST_CASE("scaled gemm on the GPU: fp8_block with an addend, strided") {
 
 #if YM_HAVE_CUDA
 
-double MedianMs(Gpu& gpu, const std::function<void()>& f) {
-  const cudaStream_t s = CudaStream(gpu.stream());
-  CudaEvent begin, end;
-  YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventCreate(begin.address()));
-  YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventCreate(end.address()));
-  std::vector<float> times;
-  for (int i = 0; i < 18; ++i) {
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventRecord(begin.get(), s));
-    f();
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventRecord(end.get(), s));
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventSynchronize(end.get()));
-    float ms = 0;
-    YM_CUDA_CHECK(gpu.stream(), "probe", cudaEventElapsedTime(&ms, begin.get(), end.get()));
-    if (i >= 3) times.push_back(ms);
-  }
-  std::nth_element(times.begin(), times.begin() + 7, times.end());
-  return static_cast<double>(times[7]);
-}
-
 TEST_CASE("probe: the update of weights, with and without their 8-bit copies", "[.][probe]") {
   YM_NEEDS_GPU();
   Gpu gpu(size_t{5} << 30, size_t{1} << 20);
@@ -487,7 +469,7 @@ TEST_CASE("probe: the update of weights, with and without their 8-bit copies", "
   gpu.device().CopyFromHost(u.state.data(), &s, sizeof(s));
   RandomNormal(gpu.stream(), {.seed = 1, .spec = ShardSpec::Replicated({L, N, K}), .y = u.grad, .copy = {}});
   const auto report = [&](const std::string& what, double bytes, const std::function<void()>& f) {
-    const double ms = MedianMs(gpu, f);
+    const double ms = MedianMs(gpu, 15, f);
     std::cout << std::setw(52) << what << ": " << std::fixed << std::setprecision(3) << ms << " ms  " << 1e-9 * bytes / ms << " TB/s\n";
   };
   const AdamWTensor plain{.master = u.master, .weight = u.weight, .grad = u.grad, .m = u.m, .v = u.v};
@@ -526,13 +508,13 @@ TEST_CASE("probe: quantisation beside a copy", "[.][probe]") {
   for (const int64_t C : {7168, 2048}) {
     const Tensor x = filled(DType::kBF16, {R, C}), y = gpu.Make(DType::kBF16, {R, C}, {0});
     const cudaStream_t s = CudaStream(gpu.stream());
-    const double copy_ms = MedianMs(gpu, [&] {
+    const double copy_ms = MedianMs(gpu, 15, [&] {
       YM_CUDA_CHECK(gpu.stream(), "probe", cudaMemcpyAsync(y.data(), x.data(), static_cast<size_t>(x.bytes()), cudaMemcpyDeviceToDevice, s));
     });
     const double copy = 2e-9 * static_cast<double>(x.bytes()) / copy_ms;
     std::cout << std::fixed << std::setprecision(3) << "copy of " << R << " x " << C << " BF16: " << copy_ms << " ms, " << copy << " TB/s\n";
     const auto report = [&](const std::string& what, double bytes, const std::function<void()>& f) {
-      const double ms = MedianMs(gpu, f), rate = 1e-9 * bytes / ms;
+      const double ms = MedianMs(gpu, 15, f), rate = 1e-9 * bytes / ms;
       std::cout << std::setw(34) << what << ": " << std::setw(7) << ms << " ms  " << rate << " TB/s  " << std::setprecision(1)
                 << 100 * rate / copy << " % of copy\n" << std::setprecision(3);
     };

@@ -18,70 +18,31 @@ namespace {
 
 // y[rows, n] = x w^T with VEC128 scales of x and BLK128x128 of w, or (`vectors`) VEC128 of both; D
 // in `type`.
-class Fp8Lt {
+class Fp8Lt : public LtProduct {
  public:
   Fp8Lt(cublasLtHandle_t handle, int64_t m, int64_t n, int64_t k, bool vectors, cudaDataType_t type,
         float beta, const DeviceMemory& workspace)
-      : handle_(handle), beta_(beta), workspace_(workspace) {
-    const cublasOperation_t t = CUBLAS_OP_T, none = CUBLAS_OP_N;
-    const cublasLtMatmulMatrixScale_t vec = CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F,
-                                      block = CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
-    BENCH_CHECK(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    Set(CUBLASLT_MATMUL_DESC_TRANSA, t);
-    Set(CUBLASLT_MATMUL_DESC_TRANSB, none);
-    Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vectors ? vec : block);
-    Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, vec);
-    const void* some = workspace.As<void>();
-    Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, some);
-    Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, some);
-    BENCH_CHECK(cublasLtMatrixLayoutCreate(&a_, CUDA_R_8F_E4M3, k, m, k));
-    BENCH_CHECK(cublasLtMatrixLayoutCreate(&b_, CUDA_R_8F_E4M3, k, n, k));
-    BENCH_CHECK(cublasLtMatrixLayoutCreate(&d_, type, m, n, m));
-    cublasLtMatmulPreference_t preference;
-    BENCH_CHECK(cublasLtMatmulPreferenceCreate(&preference));
-    const size_t bytes = workspace.bytes();
-    BENCH_CHECK(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
-    int found = 0;
-    status_ = cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, d_, d_, preference, 1, &result_,
-                                             &found);
-    usable_ = status_ == CUBLAS_STATUS_SUCCESS && found > 0;
-    cublasLtMatmulPreferenceDestroy(preference);
+      : LtProduct(handle, true, false, m, n, k, CUDA_R_8F_E4M3, type, beta, workspace) {
+    Set(CUBLASLT_MATMUL_DESC_A_SCALE_MODE, vectors ? CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F
+                                                   : CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F);
+    Set(CUBLASLT_MATMUL_DESC_B_SCALE_MODE, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F);
+    SetScales(workspace.As<void>(), workspace.As<void>());
+    usable_ = Choose();
   }
-  ~Fp8Lt() {
-    cublasLtMatrixLayoutDestroy(a_);
-    cublasLtMatrixLayoutDestroy(b_);
-    cublasLtMatrixLayoutDestroy(d_);
-    cublasLtMatmulDescDestroy(desc_);
-  }
-  Fp8Lt(const Fp8Lt&) = delete;
-  Fp8Lt& operator=(const Fp8Lt&) = delete;
 
   bool usable() const { return usable_; }
-  int status() const { return status_; }
 
   void Run(const void* a, const float* a_scales, const void* b, const float* b_scales, void* d) {
-    Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, a_scales);
-    Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, b_scales);
-    const float one = 1.0f;
-    BENCH_CHECK(cublasLtMatmul(handle_, desc_, &one, a, a_, b, b_, &beta_, d, d_, d, d_,
-                               &result_.algo, workspace_.As<void>(), workspace_.bytes(), nullptr));
+    SetScales(a_scales, b_scales);
+    LtProduct::Run(a, b, d);
   }
 
  private:
-  template <class T>
-  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
-    BENCH_CHECK(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof(value)));
+  void SetScales(const void* a, const void* b) {
+    Set(CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, a);
+    Set(CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, b);
   }
-
-  cublasLtHandle_t handle_;
-  float beta_;
-  const DeviceMemory& workspace_;
-  cublasStatus_t status_ = CUBLAS_STATUS_SUCCESS;
   bool usable_ = false;
-  cublasLtMatmulDesc_t desc_ = nullptr;
-  cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
-  cublasLtMatmulHeuristicResult_t result_ = {};
 };
 
 // Relative error of y against a layout of w's scales: element (tile, run) at tile * tile_step + run

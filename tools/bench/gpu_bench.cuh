@@ -131,47 +131,57 @@ inline PairedTime TimePaired(const std::function<void()>& first,
   return {Median(a), Median(b), Median(ratios)};
 }
 
-// One dense product through cuBLASLt, its first heuristic choice, fixed when made. Column-major: D
-// = op(A) op(B) + beta D.
-class DenseGemm {
+// The end of a row: our time and rate, the yardstick's, the ratio.
+inline void PrintPair(const PairedTime& t, double flops) {
+  std::printf(" %9.3f %7.0f %9.3f %7.0f %6.3f\n", t.first_ms, flops / t.first_ms / 1e9,
+              t.second_ms, flops / t.second_ms / 1e9, t.ratio);
+  std::fflush(stdout);
+}
+
+// One product through cuBLASLt, its first heuristic choice, fixed by Choose. Column-major: D = op(A)
+// op(B) + beta D.
+class LtProduct {
  public:
-  DenseGemm(cublasLtHandle_t handle, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
-            int64_t k, cudaDataType_t d_type, float beta, const DeviceMemory& workspace)
+  LtProduct(cublasLtHandle_t handle, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+            int64_t k, cudaDataType_t type, cudaDataType_t d_type, float beta,
+            const DeviceMemory& workspace)
       : handle_(handle), beta_(beta), workspace_(workspace) {
-    const cublasOperation_t ta = transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N,
-                            tb = transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     BENCH_CHECK(cublasLtMatmulDescCreate(&desc_, CUBLAS_COMPUTE_32F, CUDA_R_32F));
-    BENCH_CHECK(
-        cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSA, &ta, sizeof(ta)));
-    BENCH_CHECK(
-        cublasLtMatmulDescSetAttribute(desc_, CUBLASLT_MATMUL_DESC_TRANSB, &tb, sizeof(tb)));
+    Set(CUBLASLT_MATMUL_DESC_TRANSA, transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+    Set(CUBLASLT_MATMUL_DESC_TRANSB, transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
     const int64_t a_rows = transpose_a ? k : m, a_columns = transpose_a ? m : k;
     const int64_t b_rows = transpose_b ? n : k, b_columns = transpose_b ? k : n;
-    BENCH_CHECK(cublasLtMatrixLayoutCreate(&a_, CUDA_R_16BF, a_rows, a_columns, a_rows));
-    BENCH_CHECK(cublasLtMatrixLayoutCreate(&b_, CUDA_R_16BF, b_rows, b_columns, b_rows));
+    BENCH_CHECK(cublasLtMatrixLayoutCreate(&a_, type, a_rows, a_columns, a_rows));
+    BENCH_CHECK(cublasLtMatrixLayoutCreate(&b_, type, b_rows, b_columns, b_rows));
     BENCH_CHECK(cublasLtMatrixLayoutCreate(&d_, d_type, m, n, m));
-    cublasLtMatmulPreference_t preference;
-    BENCH_CHECK(cublasLtMatmulPreferenceCreate(&preference));
-    const size_t bytes = workspace.bytes();
-    BENCH_CHECK(cublasLtMatmulPreferenceSetAttribute(
-        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
-    int found = 0;
-    BENCH_CHECK(cublasLtMatmulAlgoGetHeuristic(handle, desc_, a_, b_, d_, d_, preference, 1,
-                                               &result_, &found));
-    if (found == 0) {
-      std::fprintf(stderr, "cuBLASLt has no algorithm for this shape\n");
-      std::exit(1);
-    }
-    cublasLtMatmulPreferenceDestroy(preference);
   }
-  ~DenseGemm() {
+  ~LtProduct() {
     cublasLtMatrixLayoutDestroy(a_);
     cublasLtMatrixLayoutDestroy(b_);
     cublasLtMatrixLayoutDestroy(d_);
     cublasLtMatmulDescDestroy(desc_);
   }
-  DenseGemm(const DenseGemm&) = delete;
-  DenseGemm& operator=(const DenseGemm&) = delete;
+  LtProduct(const LtProduct&) = delete;
+  LtProduct& operator=(const LtProduct&) = delete;
+
+  template <class T>
+  void Set(cublasLtMatmulDescAttributes_t attribute, const T& value) {
+    BENCH_CHECK(cublasLtMatmulDescSetAttribute(desc_, attribute, &value, sizeof(value)));
+  }
+  // Whether cuBLASLt has an algorithm for it as it is set.
+  bool Choose() {
+    cublasLtMatmulPreference_t preference;
+    BENCH_CHECK(cublasLtMatmulPreferenceCreate(&preference));
+    const size_t bytes = workspace_.bytes();
+    BENCH_CHECK(cublasLtMatmulPreferenceSetAttribute(
+        preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &bytes, sizeof(bytes)));
+    int found = 0;
+    status_ = cublasLtMatmulAlgoGetHeuristic(handle_, desc_, a_, b_, d_, d_, preference, 1,
+                                             &result_, &found);
+    cublasLtMatmulPreferenceDestroy(preference);
+    return status_ == CUBLAS_STATUS_SUCCESS && found > 0;
+  }
+  int status() const { return status_; }
 
   void Run(const void* a, const void* b, void* d) const {
     const float one = 1.0f;
@@ -183,9 +193,22 @@ class DenseGemm {
   cublasLtHandle_t handle_;
   float beta_;
   const DeviceMemory& workspace_;
+  cublasStatus_t status_ = CUBLAS_STATUS_SUCCESS;
   cublasLtMatmulDesc_t desc_ = nullptr;
   cublasLtMatrixLayout_t a_ = nullptr, b_ = nullptr, d_ = nullptr;
   cublasLtMatmulHeuristicResult_t result_ = {};
+};
+
+// The yardstick: BF16 operands.
+class DenseGemm : public LtProduct {
+ public:
+  DenseGemm(cublasLtHandle_t handle, bool transpose_a, bool transpose_b, int64_t m, int64_t n,
+            int64_t k, cudaDataType_t d_type, float beta, const DeviceMemory& workspace)
+      : LtProduct(handle, transpose_a, transpose_b, m, n, k, CUDA_R_16BF, d_type, beta, workspace) {
+    if (Choose()) return;
+    std::fprintf(stderr, "cuBLASLt has no algorithm for this shape (%d)\n", status());
+    std::exit(1);
+  }
 };
 
 }  // namespace yardmaster::bench

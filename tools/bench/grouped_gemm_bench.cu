@@ -159,11 +159,10 @@ int Main(int argc, char** argv) {
               if (pause != "default") config.store_pause = std::stoi(pause);
               const auto ours = [&] { BENCH_CHECK(sm90::LaunchGemm(problem, config, nullptr)); };
               const PairedTime t = TimePaired(ours, run_dense, pairs, 2);
-              std::printf("%-8s %-14s %3d %-9s g%d p%-6d %9.3f %7.0f %9.3f %7.0f %6.3f\n",
-                          projection.name.c_str(), variant.name.c_str(), experts, routing.c_str(),
-                          config.group, config.store_pause, t.first_ms, flops / t.first_ms / 1e9,
-                          t.second_ms, flops / t.second_ms / 1e9, t.ratio);
-              std::fflush(stdout);
+              std::printf("%-8s %-14s %3d %-9s g%d p%-6d", projection.name.c_str(),
+                          variant.name.c_str(), experts, routing.c_str(), config.group,
+                          config.store_pause);
+              PrintPair(t, flops);
             }
           }
         }

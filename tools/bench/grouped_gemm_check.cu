@@ -9,12 +9,11 @@
 //
 //   grouped_gemm_check [cases = 500] [repeats = 1000] [large = 1]
 // Exit status 1 where anything is wrong.
-#include <cmath>
 #include <random>
 #include <string>
 
 #include "kernels/grouped_gemm/grouped_gemm.h"
-#include "tools/bench/gpu_bench.cuh"
+#include "tools/bench/gpu_check.cuh"
 
 namespace yardmaster::bench {
 
@@ -23,13 +22,6 @@ namespace {
 using bf16 = __nv_bfloat16;
 
 constexpr double kTolerance = 3e-3;         // relative L2, BF16 output; FP32 output is held to 1e-5
-constexpr uint16_t kPoison16 = 0x7FA5;      // a NaN
-constexpr uint32_t kPoison32 = 0x7FA5A5A5;  // a NaN
-
-struct Errors {
-  double difference2, reference2;
-  unsigned long long changed;  // words that should have kept their bits
-};
 
 template <typename T>
 __device__ double Value(const T* p) {
@@ -87,62 +79,6 @@ __global__ void CheckWgradKernel(const bf16* dy, const bf16* x, const int64_t* o
   atomicAdd(&errors->difference2, difference * difference);
   atomicAdd(&errors->reference2, sum * sum);
 }
-
-template <typename T>
-__global__ void CountOtherKernel(const T* data, size_t count, T value, Errors* errors) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x) {
-    if (data[i] != value) atomicAdd(&errors->changed, 1ull);
-  }
-}
-
-__global__ void CompareKernel(const uint32_t* a, const uint32_t* b, size_t words, Errors* errors) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < words;
-       i += size_t{gridDim.x} * blockDim.x) {
-    if (a[i] != b[i]) atomicAdd(&errors->changed, 1ull);
-  }
-}
-
-class Checker {
- public:
-  Checker() : errors_(sizeof(Errors)) {}
-
-  Errors* Start() {
-    BENCH_CHECK(cudaMemset(errors_.As<void>(), 0, sizeof(Errors)));
-    return errors_.As<Errors>();
-  }
-
-  // Reads the errors and says so where they are too large.
-  void Finish(const std::string& what, double tolerance) {
-    Errors e;
-    BENCH_CHECK(cudaDeviceSynchronize());
-    BENCH_CHECK(cudaMemcpy(&e, errors_.As<void>(), sizeof(e), cudaMemcpyDeviceToHost));
-    const double relative =
-        e.reference2 > 0.0 ? std::sqrt(e.difference2 / e.reference2) : std::sqrt(e.difference2);
-    ++checks_;
-    worst_ = std::max(worst_, relative / tolerance);
-    if (!(relative <= tolerance) || e.changed != 0) {
-      if (++failures_ <= 20) {
-        std::printf(
-            "WRONG %s: relative L2 %.3g (limit %.1g), %llu words that should have kept their "
-            "bits\n",
-            what.c_str(), relative, tolerance, e.changed);
-      }
-    }
-  }
-
-  int checks() const { return checks_; }
-  int failures() const { return failures_; }
-  double worst() const { return worst_; }
-
- private:
-  DeviceMemory errors_;
-  int checks_ = 0;
-  int failures_ = 0;
-  double worst_ = 0.0;
-};
-
-constexpr int64_t kGuard = 4096;  // elements behind every output that nobody may touch
 
 struct Buffers {
   DeviceMemory x{64 << 20}, dy{64 << 20}, w{128 << 20}, out{64 << 20}, dw{256 << 20},

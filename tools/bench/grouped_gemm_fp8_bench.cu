@@ -154,11 +154,9 @@ int Main(int argc, char** argv) {
                                   : sm90fp8::LaunchRows(r, config, nullptr));
               };
               const PairedTime t = TimePaired(ours, run_dense, pairs, 2);
-              std::printf("%-8s %-9s %3d %-9s g%d c%-6d %9.3f %7.0f %9.3f %7.0f %6.3f\n",
-                          projection.name.c_str(), op.c_str(), experts, routing.c_str(),
-                          config.group, config.tile_cost, t.first_ms, flops / t.first_ms / 1e9,
-                          t.second_ms, flops / t.second_ms / 1e9, t.ratio);
-              std::fflush(stdout);
+              std::printf("%-8s %-9s %3d %-9s g%d c%-6d", projection.name.c_str(), op.c_str(),
+                          experts, routing.c_str(), config.group, config.tile_cost);
+              PrintPair(t, flops);
             }
           }
         }

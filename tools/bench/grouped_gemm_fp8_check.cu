@@ -12,12 +12,12 @@
 //   grouped_gemm_fp8_check [cases = 200] [repeats = 200]
 // Exit status 1 where anything is wrong. Limit: relative L2 1e-3; of BF16 outputs what exceeds half
 // a unit in the last place counts.
-#include <cmath>
 #include <random>
 #include <string>
 
 #include "kernels/grouped_gemm_fp8/grouped_gemm_fp8.h"
 #include "tools/bench/fp8_data.cuh"
+#include "tools/bench/gpu_check.cuh"
 
 namespace yardmaster::bench {
 
@@ -26,15 +26,6 @@ namespace {
 using bf16 = __nv_bfloat16;
 
 constexpr double kTolerance = 1e-3;
-constexpr uint16_t kPoison16 = 0x7FA5;      // a NaN
-constexpr uint32_t kPoison32 = 0x7FA5A5A5;  // a NaN
-constexpr int64_t kGuard = 4096;            // elements behind every output that nobody may touch
-
-struct Errors {
-  double difference2, reference2;
-  unsigned long long
-      changed;  // words that should have kept their bits, or are NaN where they should not be
-};
 
 __device__ int FindGroup(const int64_t* offsets, int groups, int64_t row) {
   int e = 0;
@@ -96,19 +87,6 @@ __global__ void CheckWgradKernel(Fp8WgradArgs a, const int64_t* offsets, const f
   atomicAdd(&errors->reference2, sum * sum);
 }
 
-template <typename T>
-__global__ void CountOtherKernel(const T* data, size_t count, T value, Errors* errors) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < count;
-       i += size_t{gridDim.x} * blockDim.x)
-    if (data[i] != value) atomicAdd(&errors->changed, 1ull);
-}
-
-__global__ void CompareKernel(const uint32_t* a, const uint32_t* b, size_t words, Errors* errors) {
-  for (size_t i = blockIdx.x * size_t{blockDim.x} + threadIdx.x; i < words;
-       i += size_t{gridDim.x} * blockDim.x)
-    if (a[i] != b[i]) atomicAdd(&errors->changed, 1ull);
-}
-
 // Of a transposed copy [width, padded]: pad columns of a group are 0, those behind the last group
 // NaN.
 __global__ void PadColumnsKernel(uint8_t* codes, int width, int64_t padded, const int64_t* offsets,
@@ -129,42 +107,6 @@ __global__ void PadColumnsKernel(uint8_t* codes, int width, int64_t padded, cons
 }
 
 int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
-
-class Checker {
- public:
-  Checker() : errors_(sizeof(Errors)) {}
-
-  Errors* Start() {
-    BENCH_CHECK(cudaMemset(errors_.As<void>(), 0, sizeof(Errors)));
-    return errors_.As<Errors>();
-  }
-
-  // Reads the errors and says so where they are too large.
-  void Finish(const std::string& what) {
-    Errors e;
-    BENCH_CHECK(cudaDeviceSynchronize());
-    BENCH_CHECK(cudaMemcpy(&e, errors_.As<void>(), sizeof(e), cudaMemcpyDeviceToHost));
-    const double relative =
-        e.reference2 > 0.0 ? std::sqrt(e.difference2 / e.reference2) : std::sqrt(e.difference2);
-    ++checks_;
-    worst_ = std::max(worst_, relative);
-    if (!(relative <= kTolerance) || e.changed != 0) {
-      if (++failures_ <= 12)
-        std::printf("WRONG %s: relative L2 %.3g, %llu words changed or NaN\n", what.c_str(),
-                    relative, e.changed);
-    }
-  }
-
-  int checks() const { return checks_; }
-  int failures() const { return failures_; }
-  double worst() const { return worst_; }
-
- private:
-  DeviceMemory errors_;
-  int checks_ = 0;
-  int failures_ = 0;
-  double worst_ = 0.0;
-};
 
 struct Buffers {
   DeviceMemory x{32 << 20}, x_scales{4 << 20}, w{32 << 20}, w_scales{1 << 20}, y{64 << 20},
@@ -285,7 +227,8 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
     }
     CountOtherKernel<<<16, 256>>>(b.y.As<uint16_t>() + c.rows * a.y_ld, kGuard, kPoison16, errors);
     checker->Finish("rows, variant " + std::to_string(variant) + (plain ? " plain " : " ") +
-                    c.what);
+                    c.what,
+                    kTolerance);
   }
   const int64_t weights = int64_t{c.groups} * c.n * c.k;
   for (const bool accumulate : {false, true}) {
@@ -301,7 +244,8 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
     CheckWgradKernel<<<Blocks(weights), 256>>>(a, device_offsets,
                                                accumulate ? b.before.As<float>() : nullptr, errors);
     CountOtherKernel<<<16, 256>>>(b.dw.As<uint32_t>() + weights, kGuard, kPoison32, errors);
-    checker->Finish(std::string("wgrad ") + (accumulate ? "beta 1 " : "beta 0 ") + c.what);
+    checker->Finish(std::string("wgrad ") + (accumulate ? "beta 1 " : "beta 0 ") + c.what,
+                    kTolerance);
   }
 }
 
@@ -333,7 +277,7 @@ void CheckSpecial(const Buffers& b, Checker* checker) {
   Errors* errors = checker->Start();
   CountNanKernel<<<Blocks(c.rows * c.n), 256>>>(b.y.As<bf16>(), nullptr, c.n, c.k, c.rows, 0,
                                                 errors);
-  checker->Finish("NaN through rows");
+  checker->Finish("NaN through rows", kTolerance);
   const Fp8WgradArgs wgrad = WgradOperands(b, c, 52);
   Fill(b.dy.As<uint8_t>() + 5 * wgrad.padded + 128 * 5, 128, kNanCode);
   BENCH_CHECK(cudaMemcpy(b.dy_scales.As<float>() + 5 * RoundUp(c.n, 4) + 5, &nan, 4,
@@ -341,7 +285,7 @@ void CheckSpecial(const Buffers& b, Checker* checker) {
   BENCH_CHECK(GroupedGemmFp8WgradSm90(wgrad, {}, nullptr));
   errors = checker->Start();
   CountNanKernel<<<Blocks(weights), 256>>>(nullptr, b.dw.As<float>(), c.n, c.k, 0, weights, errors);
-  checker->Finish("NaN through wgrad");
+  checker->Finish("NaN through wgrad", kTolerance);
 }
 
 // Every op, again and again on the same input, half of them from a graph: no bit may differ.
@@ -385,7 +329,7 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
         CompareKernel<<<264, 256>>>(b.before.As<uint32_t>(), out.As<uint32_t>(), words, errors);
       }
     }
-    checker->Finish("repeats of op " + std::to_string(op));
+    checker->Finish("repeats of op " + std::to_string(op), kTolerance);
     BENCH_CHECK(cudaGraphExecDestroy(exec));
     BENCH_CHECK(cudaGraphDestroy(graph));
   }
@@ -403,7 +347,7 @@ int Main(int argc, char** argv) {
   CheckSpecial(buffers, &checker);
   if (repeats > 0) CheckRepeats(repeats, buffers, &checker);
   std::printf("grouped_gemm_fp8_check: %d checks, %d wrong; worst relative L2 %.2g\n",
-              checker.checks(), checker.failures(), checker.worst());
+              checker.checks(), checker.failures(), checker.worst() * kTolerance);
   return checker.failures() == 0 ? 0 : 1;
 }
 

@@ -370,13 +370,7 @@ void MpiDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, c
       ExchangeWindow(handle, y_back, y_RD, true, "combine");
       if (weights) ExchangeWindow(handle, dw_back, dw_R, true, "combine of weight gradients");
     }
-    Unpermute(stream, {.y_RD = y_back,
-                       .slot = handle.send_slot,
-                       .dw_R = dw_back,
-                       .residual = residual,
-                       .addend = addend,
-                       .y_TD = y_TD,
-                       .dw_TK = dw_TK});
+    Unpack(stream, handle, y_back, residual, addend, y_TD, dw_back, dw_TK);
     return;
   }
   const int64_t N = TokensReceived(handle, stream);

@@ -223,13 +223,7 @@ void NcclDispatcher::Combine(const Stream& stream, const RoutingHandle& handle, 
          handle.offsets.as<int64_t>() + local_experts(), R, dw_R, dw_received);
     ExchangeSegments(stream, handle, sent, received, dw_sent, dw_received, true, "combine");
   }
-  Unpermute(stream, {.y_RD = sent,
-                     .slot = handle.send_slot,
-                     .dw_R = dw_sent,
-                     .residual = residual,
-                     .addend = addend,
-                     .y_TD = y_TD,
-                     .dw_TK = dw_TK});
+  Unpack(stream, handle, sent, residual, addend, y_TD, dw_sent, dw_TK);
 }
 
 // ---- exact replay (round_dispatcher.h): the rows of every window in rounds, by the counts that the host has
