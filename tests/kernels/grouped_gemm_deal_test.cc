@@ -8,18 +8,13 @@
 
 #include "kernels/grouped_gemm/sm90_deal.h"
 #include "tests/catch.h"
+#include "tests/kernels/row_cover.h"
 
 namespace yardmaster::sm90 {
 namespace {
 
 using Free = std::priority_queue<std::pair<int64_t, int>, std::vector<std::pair<int64_t, int>>,
                                  std::greater<>>;  // (time, cluster)
-
-std::vector<int> RowStarts(const std::vector<int>& counts) {
-  std::vector<int> starts = {0};
-  for (int c : counts) starts.push_back(starts.back() + c);
-  return starts;
-}
 
 ScheduleShape WgradShape(int experts, int n, int k, bool skip_empty, int tile_cost, int64_t rows) {
   ScheduleShape shape;

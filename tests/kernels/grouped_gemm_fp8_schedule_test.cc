@@ -1,23 +1,17 @@
 // File: tests/kernels/grouped_gemm_fp8_schedule_test.cc
 #include <algorithm>
-#include <map>
 #include <random>
-#include <utility>
 #include <vector>
 
 #include "kernels/grouped_gemm_fp8/sm90_fp8_config.h"
 #include "tests/catch.h"
+#include "tests/kernels/row_cover.h"
 
 namespace yardmaster::sm90fp8 {
 namespace {
 
+using sm90::RowStarts;
 using sm90::WorkItem;
-
-std::vector<int> RowStarts(const std::vector<int>& counts) {
-  std::vector<int> starts = {0};
-  for (int c : counts) starts.push_back(starts.back() + c);
-  return starts;
-}
 
 // The items of each cluster, as the kernel deals them.
 std::vector<std::vector<WorkItem>> Dealt(const std::vector<int>& starts, int column_groups,
@@ -42,29 +36,14 @@ TEST_CASE("FP8 rows: tiles cover each row of each expert once, for each group of
     for (int& c : counts) c = kCounts[random() % (sizeof(kCounts) / sizeof(kCounts[0]))];
     const std::vector<int> starts = RowStarts(counts);
     const int column_groups = 1 + random() % 9;
-    std::map<std::pair<int, int>, std::vector<std::pair<int, int>>>
-        cover;  // (expert, columns) -> row ranges
+    sm90::RowCover cover(starts, column_groups);
     for (const auto& items : Dealt(starts, column_groups, 1 + random() % 8, 1 + random() % 70)) {
       for (const WorkItem& item : items) {
-        REQUIRE(item.row_begin == starts[item.expert]);
-        REQUIRE(item.row_end == starts[item.expert + 1]);
         REQUIRE(item.n_size <= kTileRows);
-        REQUIRE(item.m_group < column_groups);
-        cover[{item.expert, item.m_group}].emplace_back(item.n_begin, item.n_size);
+        cover.Add(item);
       }
     }
-    for (size_t e = 0; e < counts.size(); ++e) {
-      for (int m = 0; m < column_groups; ++m) {
-        std::vector<std::pair<int, int>>& ranges = cover[{static_cast<int>(e), m}];
-        std::sort(ranges.begin(), ranges.end());
-        int at = starts[e];
-        for (const auto& [begin, size] : ranges) {
-          REQUIRE(begin == at);
-          at += size;
-        }
-        REQUIRE(at == starts[e + 1]);
-      }
-    }
+    cover.RequireOnce();
   }
 }
 

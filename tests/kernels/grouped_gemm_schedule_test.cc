@@ -1,6 +1,5 @@
 // File: tests/kernels/grouped_gemm_schedule_test.cc
 #include <algorithm>
-#include <map>
 #include <random>
 #include <set>
 #include <tuple>
@@ -9,15 +8,10 @@
 
 #include "kernels/grouped_gemm/sm90_schedule.h"
 #include "tests/catch.h"
+#include "tests/kernels/row_cover.h"
 
 namespace yardmaster::sm90 {
 namespace {
-
-std::vector<int> RowStarts(const std::vector<int>& counts) {
-  std::vector<int> starts = {0};
-  for (int c : counts) starts.push_back(starts.back() + c);
-  return starts;
-}
 
 // All items, dealt to `clusters` walkers as the kernel does it.
 std::vector<WorkItem> AllItems(const ScheduleShape& shape, const std::vector<int>& starts,
@@ -56,28 +50,13 @@ TEST_CASE("forward tiles cover each row of each expert once, for each group of M
     shape.m_groups = 1 + random() % 9;
     shape.group = 1 + random() % 8;
     const int clusters = 1 + random() % 70;
-    std::map<std::pair<int, int>, std::vector<std::pair<int, int>>>
-        cover;  // (expert, M group) -> row ranges
+    RowCover cover(starts, shape.m_groups);
     for (const WorkItem& item : AllItems(shape, starts, clusters)) {
-      REQUIRE(item.row_begin == starts[item.expert]);
-      REQUIRE(item.row_end == starts[item.expert + 1]);
       REQUIRE(item.n_size >= 1);
       REQUIRE(item.n_size <= kTileN);
-      REQUIRE(item.m_group < shape.m_groups);
-      cover[{item.expert, item.m_group}].emplace_back(item.n_begin, item.n_size);
+      cover.Add(item);
     }
-    for (int e = 0; e < shape.experts; ++e) {
-      for (int m = 0; m < shape.m_groups; ++m) {
-        std::vector<std::pair<int, int>>& ranges = cover[{e, m}];
-        std::sort(ranges.begin(), ranges.end());
-        int at = starts[e];
-        for (const auto& [begin, size] : ranges) {
-          REQUIRE(begin == at);
-          at += size;
-        }
-        REQUIRE(at == starts[e + 1]);
-      }
-    }
+    cover.RequireOnce();
   }
 }
 

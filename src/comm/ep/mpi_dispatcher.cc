@@ -312,13 +312,7 @@ void MpiDispatcher::Dispatch(const Stream& stream, const RoutingHandle& handle, 
   const Tensor x_sent = work.Allocate("ep/x_sent", x_TD.dtype(), {M, D});
   if (Expanded()) {
     const Tensor w_sent = weights ? work.Allocate("ep/w_sent", w_TK.dtype(), {M}) : Tensor();
-    Permute(stream, {.x_TD = x_TD,
-                     .w_TK = w_TK,
-                     .source = handle.send_source,
-                     .offsets = handle.send_offsets,
-                     .x_RD = x_sent,
-                     .w_R = w_sent,
-                     .top_k = K});
+    Pack(stream, handle, x_TD, w_TK, x_sent, w_sent);
     if (stream.dry()) return;
     ExchangeWindow(handle, x_sent, x_RD, false, "dispatch");
     if (weights) ExchangeWindow(handle, w_sent, w_R, false, "dispatch of weights");
