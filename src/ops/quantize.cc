@@ -1,7 +1,7 @@
 #include "src/ops/quantize.h"
 
 #include "src/ops/cpu/quantize_cpu.h"
-#include "src/ops/op_args.h"
+#include "src/ops/quantize_checks.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/quantize_cuda.h"
 #endif
@@ -10,37 +10,6 @@ namespace yardmaster {
 namespace {
 
 int64_t CeilDiv(int64_t n, int64_t d) { return (n + d - 1) / d; }
-
-// F32 or BF16, what is quantised and what dequantising gives.
-void CheckSource(const OpArgs& check, const char* name, const Tensor& t, int rank) {
-  check.Rank(name, t, rank);
-  YM_CHECK(t.dtype() == DType::kF32 || t.dtype() == DType::kBF16, name, " is ", DTypeName(t.dtype()),
-           ", not F32 or BF16");
-  check.Strided(name, t, t.dtype(), t.shape());
-}
-
-int64_t Groups(const OpArgs& check, const Tensor& offsets) {
-  if (!offsets.defined()) return 1;
-  check.Rank("offsets", offsets, 1);
-  check.Contiguous("offsets", offsets, DType::kI64, {offsets.dim(0)});
-  YM_CHECK(offsets.dim(0) >= 2, "offsets ", offsets.shape(), ": no group");
-  return offsets.dim(0) - 1;
-}
-
-void CheckQuantized(const OpArgs& check, const char* name, const QuantFormat& format, const Quantized& q,
-                    const Shape& codes) {
-  if (!q.defined()) return;
-  const Shape scales = codes.rank() == 3 ? WeightScaleShape(format, codes[0], codes[1], codes[2])
-                                         : ScaleShape(format, codes[0], codes[1]);
-  check.Contiguous(name, q.codes, DType::kU8, codes);
-  check.Contiguous(name, q.scales, format.scale_type(), scales);
-}
-
-// Kernels move 16 codes at once.
-void CheckColumns(const Stream& stream, int64_t columns) {
-  YM_CHECK(stream.target() != DeviceKind::kCuda || columns % 16 == 0, columns,
-           " columns: cuda takes multiples of 16");
-}
 
 }  // namespace
 
@@ -57,17 +26,20 @@ Shape WeightScaleShape(const QuantFormat& format, int64_t L, int64_t N, int64_t 
   return {L, CeilDiv(N, format.run()), CeilDiv(K, format.run())};
 }
 
+Shape ScalesOf(const QuantFormat& format, const Shape& codes) {
+  return codes.rank() == 3 ? WeightScaleShape(format, codes[0], codes[1], codes[2])
+                           : ScaleShape(format, codes[0], codes[1]);
+}
+
 Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs) {
   return {PaddedRows(rows, L) / kGroupAlignment, CeilDiv(runs, 4), 512};
 }
 
 void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
   const OpArgs check(stream, "QuantizeRows");
-  CheckSource(check, "x", g.x, 2);
-  const int64_t R = g.x.dim(0), C = g.x.dim(1), L = Groups(check, g.offsets);
-  CheckQuantized(check, "rows", g.format, g.rows, {R, C});
-  CheckQuantized(check, "cols", g.format, g.cols, {C, PaddedRows(R, L)});
-  CheckColumns(stream, C);
+  CheckHigh(check, "x", g.x, 2);
+  const int64_t R = g.x.dim(0), C = g.x.dim(1), L = CheckOffsets(check, g.offsets);
+  CheckCopies(stream, check, g.format, g.rows, g.cols, R, C, L);
   check.Traffic({&g.x, &g.rows.codes, &g.rows.scales, &g.cols.codes, &g.cols.scales}, {R, C});
   if (stream.dry() || g.x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeRows(stream, g);
@@ -79,13 +51,10 @@ void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
 
 void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   const OpArgs check(stream, "QuantizeWeights");
-  CheckSource(check, "w", g.w, 3);
+  CheckHigh(check, "w", g.w, 3);
   const int64_t L = g.w.dim(0), N = g.w.dim(1), K = g.w.dim(2);
   YM_CHECK(g.w.contiguous(), "w ", g.w.shape(), " is strided");
-  CheckQuantized(check, "rows", g.format, g.rows, {L, N, K});
-  CheckQuantized(check, "cols", g.format, g.cols, {L, K, N});
-  CheckColumns(stream, N);
-  CheckColumns(stream, K);
+  CheckWeightCopies(stream, check, g.format, g.rows, g.cols, {L, N, K});
   check.Traffic({&g.w, &g.rows.codes, &g.rows.scales, &g.cols.codes, &g.cols.scales}, {L, N, K});
   if (stream.dry() || g.w.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeWeights(stream, g);
@@ -105,13 +74,11 @@ void QuantizeWeights(const Stream& stream, const WeightCopies& copies, const Ten
 
 void Dequantize(const Stream& stream, const DequantizeArgs& g) {
   const OpArgs check(stream, "Dequantize");
-  CheckSource(check, "out", g.out, 2);
-  const int64_t R = g.out.dim(0), C = g.out.dim(1), L = Groups(check, g.offsets);
+  CheckHigh(check, "out", g.out, 2);
+  const int64_t R = g.out.dim(0), C = g.out.dim(1), L = CheckOffsets(check, g.offsets);
   YM_CHECK(g.out.contiguous(), "out ", g.out.shape(), " is strided");
   YM_CHECK(g.rows.defined() != g.cols.defined(), "one of rows and cols");
-  CheckQuantized(check, "rows", g.format, g.rows, {R, C});
-  CheckQuantized(check, "cols", g.format, g.cols, {C, PaddedRows(R, L)});
-  CheckColumns(stream, C);
+  CheckCopies(stream, check, g.format, g.rows, g.cols, R, C, L);
   if (stream.dry() || g.out.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::Dequantize(stream, g);
 #if YM_HAVE_CUDA
@@ -122,14 +89,10 @@ void Dequantize(const Stream& stream, const DequantizeArgs& g) {
 
 void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g, const Tensor& out) {
   const OpArgs check(stream, "DequantizeWeights");
-  CheckSource(check, "out", out, 3);
-  const int64_t L = out.dim(0), N = out.dim(1), K = out.dim(2);
+  CheckHigh(check, "out", out, 3);
   YM_CHECK(out.contiguous(), "out ", out.shape(), " is strided");
   YM_CHECK(g.rows.defined() != g.cols.defined(), "one of rows and cols");
-  CheckQuantized(check, "rows", g.format, g.rows, {L, N, K});
-  CheckQuantized(check, "cols", g.format, g.cols, {L, K, N});
-  CheckColumns(stream, N);
-  CheckColumns(stream, K);
+  CheckWeightCopies(stream, check, g.format, g.rows, g.cols, out.shape());
   if (stream.dry() || out.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::DequantizeWeights(stream, g, out);
 #if YM_HAVE_CUDA
@@ -142,7 +105,7 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t R, const 
                    const Tensor& tiles) {
   const OpArgs check(stream, "ScalesToTiles");
   check.Rank("scales", scales, 2);
-  const int64_t runs = scales.dim(0), L = Groups(check, offsets);
+  const int64_t runs = scales.dim(0), L = CheckOffsets(check, offsets);
   check.Contiguous("scales", scales, DType::kU8, {runs, CeilDiv(R, 4) * 4});
   check.Contiguous("tiles", tiles, DType::kU8, TileScaleShape(R, L, runs));
   if (stream.dry() || tiles.elements() == 0) return;

@@ -61,6 +61,8 @@ struct WeightCopies {
 Shape ScaleShape(const QuantFormat& format, int64_t rows, int64_t K);
 // Scales of weight codes [L, N, K]: fp8_block F32 [L, ceil(N/128), ceil(K/128)]; mxfp8 U8 [L, ceil(K/32), N].
 Shape WeightScaleShape(const QuantFormat& format, int64_t L, int64_t N, int64_t K);
+// Of codes [rows, K] the former, of weight codes [L, N, K] the latter.
+Shape ScalesOf(const QuantFormat& format, const Shape& codes);
 
 struct QuantizeRowsArgs {
   QuantFormat format;

@@ -1,7 +1,7 @@
 #include "src/ops/quantize_fused.h"
 
 #include "src/ops/cpu/quantize_fused_cpu.h"
-#include "src/ops/op_args.h"
+#include "src/ops/quantize_checks.h"
 #include "src/ops/swiglu.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/quantize_fused_cuda.h"
@@ -9,26 +9,6 @@
 
 namespace yardmaster {
 namespace {
-
-DType WorkType(const Stream& stream) {
-  return stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32;
-}
-
-void CheckCopy(const OpArgs& check, const char* name, const QuantFormat& format, const Quantized& q,
-               int64_t rows, int64_t K) {
-  if (!q.defined()) return;
-  check.Contiguous(name, q.codes, DType::kU8, {rows, K});
-  check.Contiguous(name, q.scales, format.scale_type(), ScaleShape(format, rows, K));
-}
-
-void CheckCopies(const Stream& stream, const OpArgs& check, const QuantFormat& format, const Quantized& rows,
-                 const Quantized& cols, const Tensor& offsets, int64_t R, int64_t C) {
-  const int64_t L = offsets.defined() ? offsets.dim(0) - 1 : 1;
-  if (offsets.defined()) check.Contiguous("offsets", offsets, DType::kI64, {L + 1});
-  CheckCopy(check, "rows", format, rows, R, C);
-  CheckCopy(check, "cols", format, cols, C, PaddedRows(R, L));
-  YM_CHECK(stream.target() != DeviceKind::kCuda || C % 16 == 0, C, " columns: cuda takes multiples of 16");
-}
 
 // How many rows there are, known to the device alone.
 Tensor NumRows(const Tensor& offsets) {
@@ -41,9 +21,9 @@ void QuantizeSwiglu(const Stream& stream, const QuantizeSwigluArgs& g, Arena& wo
   const OpArgs check(stream, "QuantizeSwiglu");
   check.Rank("gate_up", g.gate_up, 2);
   const int64_t R = g.gate_up.dim(0), F = g.gate_up.dim(1) / 2;
-  check.Contiguous("gate_up", g.gate_up, WorkType(stream), {R, 2 * F});
+  check.Contiguous("gate_up", g.gate_up, RecipeWorkType(stream), {R, 2 * F});
   if (g.w.defined()) check.Contiguous("w", g.w, DType::kF32, {R});
-  CheckCopies(stream, check, g.format, g.rows, g.cols, g.offsets, R, F);
+  CheckCopies(stream, check, g.format, g.rows, g.cols, R, F, CheckOffsets(check, g.offsets));
   check.Traffic({&g.gate_up, &g.rows.codes, &g.rows.scales, &g.cols.codes, &g.cols.scales}, {R, F});
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) return cuda::QuantizeSwiglu(stream, g);
@@ -59,10 +39,10 @@ void QuantizeNormed(const Stream& stream, const QuantizeNormedArgs& g, Arena& wo
   const OpArgs check(stream, "QuantizeNormed");
   check.Rank("h", g.h, 2);
   const int64_t R = g.h.dim(0), D = g.h.dim(1);
-  check.Strided("h", g.h, WorkType(stream), {R, D});
+  check.Strided("h", g.h, RecipeWorkType(stream), {R, D});
   check.Contiguous("rstd", g.rstd, DType::kF32, {R});
-  check.Contiguous("weight", g.weight, WorkType(stream), {D});
-  CheckCopies(stream, check, g.format, g.rows, g.cols, g.offsets, R, D);
+  check.Contiguous("weight", g.weight, RecipeWorkType(stream), {D});
+  CheckCopies(stream, check, g.format, g.rows, g.cols, R, D, CheckOffsets(check, g.offsets));
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) return cuda::QuantizeNormed(stream, g);
 #endif

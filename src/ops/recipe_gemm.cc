@@ -10,9 +10,7 @@ namespace {
 Tensor Grouped(const Tensor& w) { return w.shape().rank() == 3 ? w : w.Reshape({1, w.dim(0), w.dim(1)}); }
 
 Quantized Allocate(Arena& work, const char* what, const QuantFormat& format, const Shape& codes) {
-  const Shape scales = codes.rank() == 3 ? WeightScaleShape(format, codes[0], codes[1], codes[2])
-                                         : ScaleShape(format, codes[0], codes[1]);
-  return {work.Allocate(what, DType::kU8, codes), work.Allocate(what, format.scale_type(), scales)};
+  return {work.Allocate(what, DType::kU8, codes), work.Allocate(what, format.scale_type(), ScalesOf(format, codes))};
 }
 
 Quantized RowsOf(const Stream& stream, const GemmRecipe& recipe, const RecipeOperand& x, const Tensor& offsets,
@@ -127,7 +125,8 @@ void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const 
                     .offsets = g.offsets,
                     .dw = Grouped(g.dw),
                     .beta = g.beta,
-                    .grouped_gemm = g.grouped_gemm},
+                    .grouped_gemm = g.grouped_gemm,
+                    .free_sms = g.free_sms},
                    work);
 }
 

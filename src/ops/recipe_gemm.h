@@ -92,7 +92,7 @@ struct RecipeBackwardWeightArgs {
   Tensor dw;
   double beta = 0;
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
-  int free_sms = 0;  // ops/grouped_gemm.h; of products in the operands' own precision
+  int free_sms = 0;  // with offsets: ops/grouped_gemm.h, ops/scaled_gemm.h
 };
 void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe,
                           const RecipeBackwardWeightArgs& args, Arena& work);

@@ -2,25 +2,13 @@
 
 #include "src/ops/cpu/scaled_gemm_cpu.h"
 #include "src/ops/gemm.h"
-#include "src/ops/op_args.h"
+#include "src/ops/quantize_checks.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/scaled_gemm_cuda.h"
 #endif
 
 namespace yardmaster {
 namespace {
-
-DType OperandType(const Stream& stream) {
-  return stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32;
-}
-
-void CheckOperand(const OpArgs& check, const char* name, const QuantFormat& format, const Quantized& q,
-                  const Shape& codes) {
-  check.Contiguous(name, q.codes, DType::kU8, codes);
-  check.Contiguous(name, q.scales, format.scale_type(),
-                   codes.rank() == 3 ? WeightScaleShape(format, codes[0], codes[1], codes[2])
-                                     : ScaleShape(format, codes[0], codes[1]));
-}
 
 // What the FP8 kernels of cuda take in one launch.
 constexpr int64_t kMaxGroups = 512;
@@ -38,7 +26,7 @@ bool ThroughHigh(const Stream& stream, const QuantFormat& format, GroupedGemmMod
 
 void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
   const int64_t R = g.y.dim(0), K = g.x.codes.dim(1);
-  const DType type = OperandType(stream);
+  const DType type = RecipeWorkType(stream);
   const Tensor x = work.Allocate("scaled_gemm/x", type, {R, K});
   const Tensor w = work.Allocate("scaled_gemm/w", type, g.w.codes.shape());
   Dequantize(stream, {.format = g.format, .rows = g.x, .offsets = g.offsets, .out = x});
@@ -52,13 +40,13 @@ void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& wo
 
 void WeightThroughHigh(const Stream& stream, const ScaledGemmWeightArgs& g, Arena& work) {
   const int64_t N = g.dw.dim(1), K = g.dw.dim(2);
-  const DType type = OperandType(stream);
+  const DType type = RecipeWorkType(stream);
   const Tensor dy = work.Allocate("scaled_gemm/dy", type, {g.rows, N});
   const Tensor x = work.Allocate("scaled_gemm/x", type, {g.rows, K});
   Dequantize(stream, {.format = g.format, .cols = g.dy, .offsets = g.offsets, .out = dy});
   Dequantize(stream, {.format = g.format, .cols = g.x, .offsets = g.offsets, .out = x});
   if (g.offsets.defined()) {
-    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm);
+    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm, g.free_sms);
   } else {
     Gemm(stream, {.a = dy, .b = x, .d = g.dw.At(0), .trans_a = true, .beta = g.beta});
   }
@@ -81,14 +69,14 @@ void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
   const int64_t R = g.y.dim(0), N = g.y.dim(1), K = g.x.codes.dim(1), L = g.w.codes.dim(0);
   CheckOperand(check, "x", g.format, g.x, {R, K});
   CheckOperand(check, "w", g.format, g.w, {L, N, K});
-  check.Strided("y", g.y, OperandType(stream), {R, N});
+  check.Strided("y", g.y, RecipeWorkType(stream), {R, N});
   if (g.offsets.defined()) {
     check.Contiguous("offsets", g.offsets, DType::kI64, {L + 1});
-    check.Contiguous("y", g.y, OperandType(stream), {R, N});
+    check.Contiguous("y", g.y, RecipeWorkType(stream), {R, N});
     YM_CHECK(g.beta == 0 && !g.c.defined(), "an addend with groups");
   } else {
     YM_CHECK_EQ(L, 1);
-    if (g.c.defined()) check.Strided("c", g.c, OperandType(stream), {R, N});
+    if (g.c.defined()) check.Strided("c", g.c, RecipeWorkType(stream), {R, N});
   }
   check.Cost(2.0 * static_cast<double>(R) * static_cast<double>(N) * static_cast<double>(K),
              static_cast<double>(g.x.codes.bytes() + g.w.codes.bytes()) +

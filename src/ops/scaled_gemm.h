@@ -44,6 +44,9 @@ struct ScaledGemmWeightArgs {
   Tensor dw;  // [L, N, K] F32
   double beta = 0;
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;  // of products in BF16
+  // Multiprocessors left, by the kernels of sm_90, to what runs beside it (ops/grouped_gemm.h); the bits do not depend
+  // on it. Where products go through BF16: of those with groups.
+  int free_sms = 0;
 };
 void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& args, Arena& work);
 

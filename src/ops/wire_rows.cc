@@ -1,7 +1,7 @@
 #include "src/ops/wire_rows.h"
 
 #include "src/ops/cpu/wire_rows_cpu.h"
-#include "src/ops/op_args.h"
+#include "src/ops/quantize_checks.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/wire_rows_cuda.h"
 #endif
@@ -9,9 +9,8 @@
 namespace yardmaster {
 namespace {
 
-void CheckFormat(const Stream& stream, const QuantFormat& format, int64_t D) {
+void CheckFormat(const QuantFormat& format) {
   YM_CHECK(format.kind == QuantKind::kMxfp8 || format.power_of_two, "rows travel with scales that are powers of two");
-  YM_CHECK(stream.target() != DeviceKind::kCuda || D % 16 == 0, D, " columns: cuda takes multiples of 16");
 }
 
 Quantized DenseCopy(const QuantFormat& format, int64_t T, int64_t D, Arena& work) {
@@ -25,8 +24,9 @@ void PackRows(const Stream& stream, const PackRowsArgs& g, Arena& work) {
   const OpArgs check(stream, "PackRows");
   check.Rank("x", g.x, 2);
   const int64_t T = g.x.dim(0), D = g.x.dim(1);
-  CheckFormat(stream, g.format, D);
-  check.Contiguous("x", g.x, stream.target() == DeviceKind::kCuda ? DType::kBF16 : DType::kF32, {T, D});
+  CheckFormat(g.format);
+  CheckColumns(stream, D);
+  check.Contiguous("x", g.x, RecipeWorkType(stream), {T, D});
   check.Contiguous("wire", g.wire, DType::kU8, {T, WireBytes(g.format, D)});
   check.Traffic({&g.x, &g.wire}, {T, D});
 #if YM_HAVE_CUDA
@@ -42,17 +42,10 @@ void PackRows(const Stream& stream, const PackRowsArgs& g, Arena& work) {
 void UnpackRows(const Stream& stream, const UnpackRowsArgs& g, Arena& work) {
   const OpArgs check(stream, "UnpackRows");
   check.Rank("wire", g.wire, 2);
-  const int64_t R = g.wire.dim(0), L = g.offsets.defined() ? g.offsets.dim(0) - 1 : 1;
-  CheckFormat(stream, g.format, g.D);
+  const int64_t R = g.wire.dim(0), L = CheckOffsets(check, g.offsets);
+  CheckFormat(g.format);
   check.Contiguous("wire", g.wire, DType::kU8, {R, WireBytes(g.format, g.D)});
-  if (g.offsets.defined()) check.Contiguous("offsets", g.offsets, DType::kI64, {L + 1});
-  const auto copy = [&](const char* name, const Quantized& q, int64_t rows, int64_t columns) {
-    if (!q.defined()) return;
-    check.Contiguous(name, q.codes, DType::kU8, {rows, columns});
-    check.Contiguous(name, q.scales, g.format.scale_type(), ScaleShape(g.format, rows, columns));
-  };
-  copy("rows", g.rows, R, g.D);
-  copy("cols", g.cols, g.D, PaddedRows(R, L));
+  CheckCopies(stream, check, g.format, g.rows, g.cols, R, g.D, L);
   check.Traffic({&g.wire, &g.rows.codes, &g.cols.codes}, {R, g.D});
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) return cuda::UnpackRows(stream, g);

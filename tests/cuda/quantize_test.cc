@@ -1,5 +1,6 @@
 #include "src/ops/quantize.h"
 
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstring>
@@ -74,8 +75,7 @@ struct Copy {
 };
 Copy MakeCopy(Gpu& gpu, const QuantFormat& f, const Shape& codes) {
   return {MakePair(gpu, DType::kU8, codes),
-          MakePair(gpu, f.scale_type(), codes.rank() == 3 ? WeightScaleShape(f, codes[0], codes[1], codes[2])
-                                                          : ScaleShape(f, codes[0], codes[1]))};
+          MakePair(gpu, f.scale_type(), ScalesOf(f, codes))};
 }
 void CheckSame(Gpu& gpu, const Copy& c) {
   CHECK(FirstDifference(gpu, c.codes) == -1);
@@ -157,6 +157,41 @@ TEST_CASE("quantize on the GPU: ragged rows, both copies, byte for byte") {
       CheckRows(format, type, {3, 0, 131, 1, 128}, 5, 304);
     }
   }
+}
+
+// With exact scales a code depends on the significands of value and amax (7 bits of each) and on how far apart their exponents are:
+// every one of these pairs, at small, ordinary and large amax, in a run of its own row; in the transposed copy, by chance.
+TEST_CASE("quantize on the GPU: exact scales, every pair of significands of BF16") {
+  YM_NEEDS_GPU();
+  constexpr int kBinades = 18;  // under amax; what is smaller has code 0
+  const int64_t C = 256;        // two runs of 128: amax and 127 values
+  std::vector<double> values;
+  int exponent = 0;
+  for (int a = 128; a < 256; ++a) {
+    for (int below = 0; below < kBinades; ++below) {
+      for (int x = 128; x < 256; ++x) {
+        if (values.size() % 128 == 0) {
+          exponent = std::array{-126, -120, -90, -3, 0, 60, 120}[values.size() / 128 % 7];
+          values.push_back(std::ldexp(a, exponent - 7));
+        }
+        const bool larger = below == 0 && x > a;
+        values.push_back((x % 3 ? 1 : -1) * (larger ? 0.0 : std::ldexp(x, exponent - below - 7)));
+      }
+      while (values.size() % 128 != 0) values.push_back(0);  // the next pairs have an amax of their own
+    }
+  }
+  while (values.size() % static_cast<size_t>(C) != 0) values.push_back(0);
+  const auto R = static_cast<int64_t>(values.size()) / C;
+  Gpu gpu(size_t{1} << 28, size_t{1} << 20);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  HostTensor host(DType::kBF16, {R, C});
+  SetValues(host.view(), values);
+  const Pair x = MakePair(gpu, host.view());
+  const Copy rows = MakeCopy(gpu, kExact, {R, C}), cols = MakeCopy(gpu, kExact, {C, PaddedRows(R, 1)});
+  QuantizeRows(Stream(device.get()), {.format = kExact, .x = x.cpu(), .rows = rows.cpu(), .cols = cols.cpu()});
+  QuantizeRows(gpu.stream(), {.format = kExact, .x = x.gpu, .rows = rows.gpu(), .cols = cols.gpu()});
+  CheckSame(gpu, rows);
+  CheckSame(gpu, cols);
 }
 
 TEST_CASE("quantize on the GPU: many groups, wide rows") {
@@ -419,6 +454,29 @@ TEST_CASE("recipe gemm on the GPU: every format, dense and grouped, as on the cp
     CheckRecipe(format, true);
   }
   for (const bool grouped : {false, true}) CheckRecipe(kPow2, grouped, GroupedGemmMode::kPortable);
+}
+
+TEST_CASE("scaled gemm on the GPU: multiprocessors left to others do not change a bit of a weight gradient") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 29, size_t{1} << 28);
+  const int64_t R = 2100, N = 528, K = 784, L = 5;
+  const Tensor dy = gpu.Make(DType::kBF16, {R, N}, RandomValues("dy", R * N)), x = gpu.Make(DType::kBF16, {R, K}, RandomValues("x", R * K));
+  const Tensor offsets = gpu.Make(DType::kI64, {L + 1}, {0, 900, 900, 901, 1413, 2050});
+  for (const QuantFormat& format : {kPow2, kExact, kMx}) {
+    for (const bool grouped : {true, false}) {
+      std::string first;
+      for (const int free_sms : {0, 1, 16, 40, 131, 200}) {
+        INFO(QuantName(format) << " grouped " << grouped << ", " << free_sms << " left");
+        const Shape shape = grouped ? Shape{L, N, K} : Shape{N, K};
+        const Tensor dw = gpu.Make(DType::kF32, shape, RandomValues("dw", shape.elements()));
+        RecipeBackwardWeight(gpu.stream(), {format},
+                             {.dy = dy, .x = x, .offsets = grouped ? offsets : Tensor(), .dw = dw, .beta = 1, .free_sms = free_sms}, gpu.work());
+        const std::string bits = gpu.Bytes(dw);
+        if (first.empty()) first = bits;
+        CHECK(bits == first);
+      }
+    }
+  }
 }
 
 TEST_CASE("scaled gemm on the GPU: fp8_block with an addend, strided") {

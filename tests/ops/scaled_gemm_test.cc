@@ -9,9 +9,7 @@ namespace yardmaster::testing {
 namespace {
 
 Quantized Make(CpuFixture& cpu, const QuantFormat& f, const Shape& codes) {
-  return {cpu.Make(DType::kU8, codes),
-          cpu.Make(f.scale_type(), codes.rank() == 3 ? WeightScaleShape(f, codes[0], codes[1], codes[2])
-                                                     : ScaleShape(f, codes[0], codes[1]))};
+  return {cpu.Make(DType::kU8, codes), cpu.Make(f.scale_type(), ScalesOf(f, codes))};
 }
 
 // Values whose magnitude changes from row to row and along a row, so that a wrong scale shows.
@@ -97,6 +95,23 @@ TEST_CASE("scaled gemm: products of the dequantised operands, three formats, den
     Check({format, {}, 129, 130, 40});
     Check({format, {5, 0, 131, 1}, 150, 136, 70});
     Check({format, {0, 0}, 4, 8, 160});
+  }
+}
+
+TEST_CASE("scaled gemm: multiprocessors left to others are none of the cpu device's business") {
+  for (const QuantFormat& format : {QuantFormat{QuantKind::kMxfp8}, QuantFormat{QuantKind::kFp8Block, true}}) {
+    for (const bool grouped : {true, false}) {
+      CpuFixture cpu;
+      const int64_t R = 40, N = 24, K = 36, L = grouped ? 2 : 1, P = PaddedRows(R, L);
+      const Tensor off = grouped ? cpu.Make(DType::kI64, {3}, {0, 9, 40}) : Tensor();
+      const Quantized dy = Make(cpu, format, {N, P}), x = Make(cpu, format, {K, P});
+      QuantizeRows(cpu.stream(), {.format = format, .x = Source(cpu, "dy", {R, N}), .offsets = off, .cols = dy});
+      QuantizeRows(cpu.stream(), {.format = format, .x = Source(cpu, "x", {R, K}), .offsets = off, .cols = x});
+      const Tensor all = cpu.Make(DType::kF32, {L, N, K}), left = cpu.Make(DType::kF32, {L, N, K});
+      ScaledGemmWeight(cpu.stream(), {.format = format, .rows = R, .dy = dy, .x = x, .offsets = off, .dw = all}, cpu.work());
+      ScaledGemmWeight(cpu.stream(), {.format = format, .rows = R, .dy = dy, .x = x, .offsets = off, .dw = left, .free_sms = 16}, cpu.work());
+      CHECK(BytesOf(all) == BytesOf(left));
+    }
   }
 }
 

@@ -73,7 +73,7 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g) {
   a.offsets = Pointer(g.offsets);
   a.accumulate = g.beta == 1;
   a.dw = g.dw.as<float>();
-  YM_CUDA_CHECK(stream, "ScaledGemmWeight", GroupedGemmFp8WgradSm90(a, {}, CudaStream(stream)));
+  YM_CUDA_CHECK(stream, "ScaledGemmWeight", GroupedGemmFp8WgradSm90(a, {.free_sms = g.free_sms}, CudaStream(stream)));
 }
 
 }  // namespace yardmaster::cuda
