@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # The GPU's op tests under compute-sanitizer, a process per family and tool, in parallel. Needs a GPU and
-# bazel-bin/tests/cuda/gpu_test. Ends with a line of counts; exit code 1 where one of our kernels is at fault.
+# bazel-bin/tests/cuda/gpu_test and quantize_gpu_test. Ends with a line of counts; exit code 1 where one of our
+# kernels is at fault.
 set -euo pipefail
 
 usage() {
   cat <<END
 usage: scripts/sanitize.sh [TOOL...]
 TOOL: memcheck, initcheck, racecheck, synccheck; all by default. From the environment:
-  GPU_TEST  the test binary (bazel-bin/tests/cuda/gpu_test)   OUT   folder of the logs (a new one)
-  JOBS      processes at a time (half the cores)              LIMIT seconds for each (300)
+  TESTS     folder of the test binaries (bazel-bin/tests/cuda)   OUT   folder of the logs (a new one)
+  JOBS      processes at a time (half the cores)                 LIMIT seconds for each (300)
   FAMILY    a regular expression: these families alone, of attention, elementwise, embedding, gemm, ...
 initcheck runs on memory that is not cleared (YM_TEST_RAW_MEMORY) and counts reads of our kernels alone: libraries
 read padding of their own. It leaves out the wider model: there cuBLAS stores through the copy engine, which it does
@@ -17,7 +18,7 @@ barriers they do not follow.
 END
 }
 
-# Name and Catch2 test specification of each family.
+# Name and Catch2 test specification of each family; quantize-* are quantize_gpu_test's, the others gpu_test's.
 families() {
   cat <<END
 attention|attention:*
@@ -40,7 +41,19 @@ step|gpu norm*,gpu verdict*,gpu router bias*
 mtp|gpu mtp*
 model|gpu model: DeepSeek-V3 in odd*
 model-even|gpu model: DeepSeek-V3 with the heads*
+quantize-rows|quantize on the GPU: r*,quantize on the GPU: m*,quantize on the GPU: d*
+quantize-exact|quantize on the GPU: e*
+quantize-weights|quantize on the GPU: w*
+quantize-fused|quantize on the GPU: f*
+quantize-nvfp4|nvfp4*
+quantize-adamw|adamw*
+quantize-wire|wire rows*
+quantize-gemm|recipe gemm*,scaled gemm*
 END
+}
+
+binary_of() {
+  case $1 in quantize-*) echo "$TESTS/quantize_gpu_test" ;; *) echo "$TESTS/gpu_test" ;; esac
 }
 
 # one "TOOL|FAMILY|SPEC": a line with the verdict.
@@ -49,7 +62,7 @@ one() {
   IFS='|' read -r tool family spec <<<"$1"
   log=$OUT/$tool.$family.log
   [[ $tool == initcheck ]] && export YM_TEST_RAW_MEMORY=1
-  timeout "$LIMIT" compute-sanitizer --tool "$tool" "$GPU_TEST" "$spec" >"$log" 2>&1 || status=$?
+  timeout "$LIMIT" compute-sanitizer --tool "$tool" "$(binary_of "$family")" "$spec" >"$log" 2>&1 || status=$?
   all=$(grep -cE '^=+ (Uninitialized|Invalid|Error:|Warning:|Barrier|Divergent)' "$log" || true)
   mine=$(grep -A1 -E '^=+ (Uninitialized|Invalid|Error:|Warning:|Barrier|Divergent)' "$log" |
     grep -c yardmaster || true)
@@ -57,6 +70,8 @@ one() {
     echo "FAIL $tool $family: $mine reports on our kernels, $all in all ($log)"
   elif ((status != 0)) || { ((all > 0)) && [[ $tool != initcheck ]]; }; then
     echo "FAIL $tool $family: exit code $status, $all reports ($log)"
+  elif grep -q '^No tests ran' "$log"; then
+    echo "FAIL $tool $family: no test is called $spec ($log)"
   else
     echo "ok   $tool $family ($all reports on libraries)"
   fi
@@ -68,14 +83,17 @@ main() {
   ((${#tools[@]})) || tools=(memcheck initcheck racecheck synccheck)
   PATH=$PATH:${CUDA_HOME:-/usr/local/cuda}/bin
   command -v compute-sanitizer >/dev/null || { echo "compute-sanitizer is not installed" >&2; exit 2; }
-  export GPU_TEST=${GPU_TEST:-bazel-bin/tests/cuda/gpu_test} LIMIT=${LIMIT:-300} OUT=${OUT:-$(mktemp -d)}
-  [[ -x $GPU_TEST ]] || { echo "$GPU_TEST is not there: bazel build //tests/cuda:gpu_test" >&2; exit 2; }
-  export -f one
-  local tool
+  export TESTS=${TESTS:-bazel-bin/tests/cuda} LIMIT=${LIMIT:-300} OUT=${OUT:-$(mktemp -d)}
+  export -f one binary_of
+  local tool family binary
+  while IFS='|' read -r family _; do
+    binary=$(binary_of "$family")
+    [[ -x $binary ]] || { echo "$binary is not there: bazel build //tests/cuda:${binary##*/}" >&2; exit 2; }
+  done < <(families | grep -E "^(${FAMILY:-.*})\\|")
   # shellcheck disable=SC2016 # expanded by the inner shell
   for tool in "${tools[@]}"; do
     families | if [[ $tool == racecheck || $tool == synccheck ]]; then
-      grep -vE '^(attention|gemm|grouped-gemm|model|model-even)\|'
+      grep -vE '^(attention|gemm|grouped-gemm|quantize-gemm|model|model-even)\|'
     elif [[ $tool == initcheck ]]; then
       grep -v '^model-even|'
     else
