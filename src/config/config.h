@@ -29,6 +29,7 @@ struct RuntimeConfig {
   std::string attention = "auto";  // of the cuda device: auto | unfused
   double attention_workspace_gib = 2;  // of the cuda device
   std::string recompute = "none";      // by backward, instead of saving it: none | norms | projections
+  std::string saved_inputs = "compute";  // of linear layers, for their weight gradients: compute | recipe
   std::string run_ahead = "auto";      // steps before the host has looked at the last: auto | always | never
   double timeout_seconds = 600;  // of every wait for other ranks
   bool share_device = false;     // more ranks than GPUs on a machine, for tests

@@ -85,6 +85,11 @@ Section RuntimeSection() {
         "what backward computes once more instead of finding it saved, which changes no bit. norms: normalised "
         "states and latents; projections: these and the queries, keys and values of latent attention")
       .OneOf({"none", "norms", "projections"});
+  s.Add("saved_inputs", &RuntimeConfig::saved_inputs,
+        "how inputs of linear layers which weight gradients alone read (normalised states, where no router does, and "
+        "latents) are kept for backward, which changes no bit. compute: in the compute type; recipe: as the 8-bit copies "
+        "of precision.compute that weight gradients multiply (docs/quantisation.md)")
+      .OneOf({"compute", "recipe"});
   s.Add("run_ahead", &RuntimeConfig::run_ahead,
         "whether a step is enqueued before the host looks at the one before it, so that the device does not wait "
         "for the host; a step's line is then written while the next one runs. auto: on cuda")

@@ -223,6 +223,15 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
     fail("runtime.recompute", StrCat("projections are those of latent attention, which ", config.model.model_type,
                                      " does not have: use norms"));
   }
+  if (good({"runtime.saved_inputs", "runtime.recompute", "precision.compute"}) &&
+      config.runtime.saved_inputs == "recipe") {
+    if (p.compute != "fp8_block" && p.compute != "mxfp8") {
+      fail("runtime.saved_inputs", StrCat("recipe needs precision.compute: fp8_block or mxfp8, found ", p.compute));
+    } else if (config.runtime.recompute != "none") {
+      fail("runtime.saved_inputs", StrCat("recipe needs runtime.recompute: none, found ", config.runtime.recompute,
+                                          ", with which these inputs are not kept at all"));
+    }
+  }
   if (good({"ep.payload", "precision.compute"}) && config.ep.payload == "recipe") {
     if (good({"model.n_routed_experts"}) && experts == 0) {
       fail("ep.payload", "recipe needs routed experts");

@@ -46,8 +46,7 @@ std::pair<size_t, size_t> Block::CompletedBy(Phase phase) const {
 }
 
 void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) const {
-  const auto normalise = [&](const RmsNorm& norm, const Tensor& h, RmsNormSaved& saved) {
-    Arena& arena = ctx.how.recompute >= Recompute::kNorms ? ctx.work : *mb.saved;
+  const auto normalise = [&](const RmsNorm& norm, const Tensor& h, RmsNormSaved& saved, Arena& arena) {
     const Tensor x = arena.Allocate("block/x", ctx.types.compute, h.shape());
     norm.Forward(ctx, mb, h, x, saved);
     return x;
@@ -56,17 +55,19 @@ void Block::Forward(Phase phase, Context& ctx, MicroBatch& mb, BlockSaved& s) co
     case Phase::kAttention: {
       ArenaScope scope(ctx.work);
       s.h_mid = mb.saved->Allocate("block/h_mid", ctx.types.compute, s.h_in.shape());
-      s.attention_x = normalise(attention_norm_, s.h_in, s.attention_norm);
-      return attention_.Forward(ctx, mb, s.attention_x, s.h_mid, s.attention, s.h_in);
+      s.attention_x = normalise(attention_norm_, s.h_in, s.attention_norm, ctx.LinearInputs(mb));
+      return attention_.Forward(ctx, mb, ctx.KeptInput(s.attention_x, mb), s.h_mid, s.attention, s.h_in);
     }
     case Phase::kMlp: {
       ArenaScope scope(ctx.work);
-      s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm);
-      return mlp_->Forward(ctx, mb, s.mlp_x, s.h_out, s.mlp, s.h_mid);
+      s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm, ctx.LinearInputs(mb));
+      return mlp_->Forward(ctx, mb, ctx.KeptInput(s.mlp_x, mb), s.h_out, s.mlp, s.h_mid);
     }
     case Phase::kRoute:
       s.work_mark = ctx.work.Mark();
-      s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm);
+      // The router's gradients read it in high precision.
+      s.mlp_x = normalise(mlp_norm_, s.h_mid, s.mlp_norm,
+                          ctx.how.recompute >= Recompute::kNorms ? ctx.work : *mb.saved);
       return moe_->RouteForward(ctx, mb, s.mlp_x, s.moe);
     case Phase::kDispatch: return moe_->DispatchForward(ctx, mb, s.h_out, s.moe);
     case Phase::kExperts: return moe_->ExpertsForward(ctx, mb, s.moe);

@@ -26,7 +26,7 @@ struct BlockSaved {
   Tensor h_in, h_mid,
       h_out;  // [T, D]; h_in belongs to the layer below, h_out may belong to the model (evaluation)
   RmsNormSaved attention_norm, mlp_norm;
-  Tensor attention_x, mlp_x;  // [T, D], normalised; with Recompute::kNorms of its pass alone
+  Tensor attention_x, mlp_x;  // [T, D], normalised; where they are not kept, of their pass alone
   SelfAttentionSaved attention;
   MlpSaved mlp;
   MoeSaved moe;

@@ -42,6 +42,9 @@ struct Implementations {
   int64_t attention_workspace = kAttentionWorkspace;
   bool deterministic = true;
   Recompute recompute = Recompute::kNone;
+  // With a recipe and kNone: inputs of linear layers that in backward nothing but their weight gradients reads are kept
+  // as the 8-bit copies which these multiply. The bits are the same.
+  bool saved_copies = false;
 };
 
 // A stream for dispatch and combine beside ctx.stream, with scratch of its own: memory that one stream still uses must
@@ -57,6 +60,8 @@ struct Turns {
   int under_way = -1;  // whose it is; -1: none, or it was waited for
 };
 
+struct MicroBatch;
+
 struct Context {
   Stream stream;
   Arena& work;
@@ -68,15 +73,20 @@ struct Context {
 
   // A matrix that is multiplied, with what the recipe makes of it (ops/recipe_gemm.h). Copies for products of the phase
   // itself lie in `work`, within the caller's scope; a gradient's for the weight gradient in mb.saved, until then.
-  RecipeOperand ForProducts(const Tensor& x, const Tensor& offsets = {}) {
-    return WithCopies(stream, types.recipe, x, offsets, &work, nullptr);
+  RecipeOperand ForProducts(const RecipeOperand& x, const Tensor& offsets = {}) {
+    return x.rows.defined() ? x : WithCopies(stream, types.recipe, x.values, offsets, &work, nullptr);
   }
-  RecipeOperand ForWeightGradients(const Tensor& x, const Tensor& offsets = {}) {
-    return WithCopies(stream, types.recipe, x, offsets, nullptr, &work);
+  RecipeOperand ForWeightGradients(const RecipeOperand& x, const Tensor& offsets = {}) {
+    return x.cols.defined() ? x : WithCopies(stream, types.recipe, x.values, offsets, nullptr, &work);
   }
   RecipeOperand ForBoth(const Tensor& x, Arena& saved, const Tensor& offsets = {}) {
     return WithCopies(stream, types.recipe, x, offsets, &work, &saved);
   }
+  // An input of linear layers that weight gradients alone read in backward: where its values lie, and itself with copies
+  // for both where these are kept instead. Without Implementations::saved_copies: mb.saved, and x alone.
+  Arena& LinearInputs(const MicroBatch& mb) const;
+  RecipeOperand KeptInput(const Tensor& x, const MicroBatch& mb);
+
   // Where values lie that backward makes for the weight gradient: with a recipe only their copies are kept.
   Arena& ValuesUntilWeights(Arena& saved) { return types.recipe.format ? work : saved; }
 
@@ -106,6 +116,9 @@ struct Context {
     stream.After(communication->stream);
     turns->under_way = -1;
   }
+
+ private:
+  bool KeepsCopies(const MicroBatch& mb) const;
 };
 
 // What a model keeps on the host for a micro-batch between forward and backward: views into its saved arena.
@@ -161,5 +174,15 @@ struct MicroBatch {
   Tensor overflow = {};                           // int32 [1], sticky: StepAccumulators::overflow
   std::shared_ptr<InFlight> in_flight = nullptr;  // the Saved structs between forward and backward
 };
+
+inline bool Context::KeepsCopies(const MicroBatch& mb) const {
+  return how.saved_copies && types.recipe.format && how.recompute == Recompute::kNone && mb.training;
+}
+inline Arena& Context::LinearInputs(const MicroBatch& mb) const {
+  return how.recompute >= Recompute::kNorms || KeepsCopies(mb) ? work : *mb.saved;
+}
+inline RecipeOperand Context::KeptInput(const Tensor& x, const MicroBatch& mb) {
+  return KeepsCopies(mb) ? ForBoth(x, *mb.saved) : RecipeOperand(x);
+}
 
 }  // namespace yardmaster

@@ -42,11 +42,11 @@ Gqa::Gqa(ParameterList& list, const std::string& prefix, const ModelConfig& c, b
   }
 }
 
-void Gqa::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, GqaSaved& s,
+void Gqa::Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, GqaSaved& s,
                   const Tensor& residual) const {
   const int64_t T = mb.T();
   const DType type = ctx.types.compute;
-  s.x = x;
+  s.x = x.ForWeightGradient();
   s.q = mb.saved->Allocate("gqa/q", type, {T, H_, Q_});
   s.k = mb.saved->Allocate("gqa/k", type, {T, G_, Q_});
   s.v = mb.saved->Allocate("gqa/v", type, {T, G_, Q_});

@@ -15,7 +15,7 @@
 namespace yardmaster {
 
 struct GqaSaved {
-  Tensor x;                     // [T, D], the caller's
+  RecipeOperand x;              // [T, D], the caller's
   Tensor q_raw, k_raw;          // [T * H, Q], [T * G, Q] before their norms; undefined without
   RmsNormSaved q_norm, k_norm;
   Tensor q, k;                  // [T, H, Q], [T, G, Q], normalised and rotated
@@ -34,7 +34,7 @@ class Gqa {
   // [max_positions, Q/2, 2], shared by all layers (nn/rope.h).
   void set_rope_table(const Tensor& table) { rope_table_ = table; }
 
-  void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, GqaSaved& saved,
+  void Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, GqaSaved& saved,
                const Tensor& residual) const;
   // dy Wo, attention, the rotation back, norms, then dx = dq Wq + dk Wk + dv Wv.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, GqaSaved& saved) const;

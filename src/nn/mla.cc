@@ -37,18 +37,19 @@ Mla::Mla(ParameterList& list, const std::string& prefix, const ModelConfig& c, b
   o_ = Linear(list, prefix + ".o_proj.weight", D, H_ * V_, std);
 }
 
-void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& s,
+void Mla::Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, MlaSaved& s,
                   const Tensor& residual) const {
   const int64_t T = mb.T(), B = mb.B, S = mb.S;
   const DType type = ctx.types.compute;
   ArenaScope scope(ctx.work);
-  Arena& latents = ctx.how.recompute >= Recompute::kNorms ? ctx.work : *mb.saved;
-  s.x = x;
+  Arena& latents = ctx.LinearInputs(mb);
+  s.x = x.ForWeightGradient();
   s.kv_a = mb.saved->Allocate("mla/kv_a", type, {T, C_ + P_});
-  s.kv_n = latents.Allocate("mla/kv_n", type, {T, C_});
+  const Tensor kv_n = latents.Allocate("mla/kv_n", type, {T, C_});
+  Tensor q_n;
   if (A_ > 0) {
     s.q_a = mb.saved->Allocate("mla/q_a", type, {T, A_});
-    s.q_n = latents.Allocate("mla/q_n", type, {T, A_});
+    q_n = latents.Allocate("mla/q_n", type, {T, A_});
   }
   s.o = mb.saved->Allocate("mla/o", type, {T, H_, V_});
   s.lse = mb.saved->Allocate("mla/lse", ctx.types.accum, {B, H_, S});
@@ -56,13 +57,18 @@ void Mla::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y
   {
     ArenaScope inputs(ctx.work);
     const RecipeOperand input = ctx.ForProducts(x);  // of queries, keys and values
+    RecipeOperand queries = input;
     if (A_ > 0) {
       q_a_.Forward(ctx, input, s.q_a);
-      q_norm_.Forward(ctx, mb, s.q_a, s.q_n, s.q_norm);
+      q_norm_.Forward(ctx, mb, s.q_a, q_n, s.q_norm);
+      queries = ctx.KeptInput(q_n, mb);
+      s.q_n = queries.ForWeightGradient();
     }
     kv_a_.Forward(ctx, input, s.kv_a);
-    kv_norm_.Forward(ctx, mb, s.kv_a.Cols(0, C_), s.kv_n, s.kv_norm);
-    Heads(ctx, mb, A_ > 0 ? RecipeOperand(s.q_n) : input, s);
+    kv_norm_.Forward(ctx, mb, s.kv_a.Cols(0, C_), kv_n, s.kv_norm);
+    const RecipeOperand latent = ctx.KeptInput(kv_n, mb);
+    s.kv_n = latent.ForWeightGradient();
+    Heads(ctx, mb, queries, latent, s);
   }
   AttentionForward(ctx.stream,
                    {.q = s.q.Reshape({B, S, H_, Q_}),
@@ -83,12 +89,13 @@ void Mla::AllocateHeads(const Context& ctx, int64_t T, Arena& arena, MlaSaved& s
   s.v = arena.Allocate("mla/v", ctx.types.compute, {T, H_, V_});
 }
 
-void Mla::Heads(Context& ctx, const MicroBatch& mb, const RecipeOperand& queries, MlaSaved& s) const {
+void Mla::Heads(Context& ctx, const MicroBatch& mb, const RecipeOperand& queries, const RecipeOperand& latent,
+                MlaSaved& s) const {
   const int64_t T = mb.T();
   ArenaScope scope(ctx.work);
   const Tensor kv = ctx.work.Allocate("mla/kv", ctx.types.compute, {T, H_, N_ + V_});
   q_b_.Forward(ctx, queries, s.q.Reshape({T, H_ * Q_}));
-  kv_b_.Forward(ctx, s.kv_n, kv.Reshape({T, H_ * (N_ + V_)}));
+  kv_b_.Forward(ctx, latent, kv.Reshape({T, H_ * (N_ + V_)}));
   MlaRopePackForward(ctx.stream, {.q = s.q,
                                   .kv = kv,
                                   .k_rope = s.kv_a.Cols(C_, C_ + P_),
@@ -104,10 +111,10 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
   const DType type = ctx.types.compute;
   if (ctx.how.recompute >= Recompute::kNorms) {
     s.kv_n = mb.saved->Allocate("mla/kv_n", type, {T, C_});
-    kv_norm_.Again(ctx, s.kv_n, s.kv_norm);
+    kv_norm_.Again(ctx, s.kv_n.values, s.kv_norm);
     if (A_ > 0) {
       s.q_n = mb.saved->Allocate("mla/q_n", type, {T, A_});
-      q_norm_.Again(ctx, s.q_n, s.q_norm);
+      q_norm_.Again(ctx, s.q_n.values, s.q_norm);
     }
   }
   ArenaScope scope(ctx.work);
@@ -124,7 +131,7 @@ void Mla::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Te
     ArenaScope heads(ctx.work);
     if (ctx.how.recompute >= Recompute::kProjections) {
       AllocateHeads(ctx, T, ctx.work, s);
-      Heads(ctx, mb, A_ > 0 ? s.q_n : s.x, s);
+      Heads(ctx, mb, A_ > 0 ? s.q_n : s.x, s.kv_n, s);
     }
     const Tensor do_ = ctx.work.Allocate("mla/do", type, {T, H_, V_});
     const Tensor dk = ctx.work.Allocate("mla/dk", type, {T, H_, Q_});
@@ -185,7 +192,7 @@ void Mla::BackwardWeight(Context& ctx, MicroBatch& mb, const MlaSaved& s) const 
   ArenaScope scope(ctx.work);
   const RecipeOperand input = ctx.ForWeightGradients(s.x);
   kv_a_.BackwardWeight(ctx, s.dkv_a, input);
-  q_b_.BackwardWeight(ctx, s.dq, A_ > 0 ? RecipeOperand(s.q_n) : input);
+  q_b_.BackwardWeight(ctx, s.dq, A_ > 0 ? s.q_n : input);
   if (A_ > 0) q_a_.BackwardWeight(ctx, s.dq_a, input);
 }
 

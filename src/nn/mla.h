@@ -18,13 +18,13 @@
 namespace yardmaster {
 
 struct MlaSaved {
-  Tensor x;    // [T, D], the caller's
-  Tensor q_a;  // [T, A]
+  RecipeOperand x;  // [T, D], the caller's
+  Tensor q_a;       // [T, A]
   RmsNormSaved q_norm;
-  Tensor q_n;   // [T, A], q_a normalised; with Recompute::kNorms of its pass alone, as kv_n
-  Tensor kv_a;  // [T, C + P]
+  RecipeOperand q_n;  // [T, A], q_a normalised; with Recompute::kNorms of its pass alone, as kv_n
+  Tensor kv_a;        // [T, C + P]
   RmsNormSaved kv_norm;
-  Tensor kv_n;  // [T, C]
+  RecipeOperand kv_n;  // [T, C]
   Tensor q, k;  // [T, H, Q], rotated; with Recompute::kProjections of its pass alone, as v
   Tensor v;     // [T, H, V]
   Tensor o;     // [T, H, V]
@@ -44,7 +44,7 @@ class Mla {
   // [max_positions, P/2, 2], shared by all layers (nn/rope.h).
   void set_rope_table(const Tensor& table) { rope_table_ = table; }
 
-  void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlaSaved& saved,
+  void Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, MlaSaved& saved,
                const Tensor& residual) const;
   // The chain of the forward's steps in reverse: every linear's dx = dy W, norms, rotation and attention by
   // their ops.
@@ -54,8 +54,9 @@ class Mla {
 
  private:
   void AllocateHeads(const Context& ctx, int64_t T, Arena& arena, MlaSaved& s) const;
-  // s.q from `queries`, what Wq_b multiplies; s.k, s.v from s.kv_n.
-  void Heads(Context& ctx, const MicroBatch& mb, const RecipeOperand& queries, MlaSaved& s) const;
+  // s.q from `queries`, what Wq_b multiplies; s.k, s.v from `latent`, what Wkv_b does.
+  void Heads(Context& ctx, const MicroBatch& mb, const RecipeOperand& queries, const RecipeOperand& latent,
+             MlaSaved& s) const;
 
   int64_t H_, N_, P_, Q_, V_, A_, C_;
   double scale_;

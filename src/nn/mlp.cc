@@ -10,10 +10,10 @@ Mlp::Mlp(ParameterList& list, const std::string& prefix, int64_t D, int64_t I, d
       gate_up_(list, prefix + ".gate_up_proj", 2 * I, D, init_std),
       down_(list, prefix + ".down_proj.weight", D, I, init_std) {}
 
-void Mlp::Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlpSaved& saved,
+void Mlp::Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, MlpSaved& saved,
                   const Tensor& addend) const {
-  const int64_t T = x.rows();
-  saved.x = x;
+  const int64_t T = x.R;
+  saved.x = x.ForWeightGradient();
   saved.gate_up = mb.saved->Allocate("mlp/gate_up", ctx.types.compute, {T, 2 * I_});
   ArenaScope scope(ctx.work);
   gate_up_.Forward(ctx, x, saved.gate_up);

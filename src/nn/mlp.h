@@ -13,7 +13,7 @@
 namespace yardmaster {
 
 struct MlpSaved {
-  Tensor x;        // [T, D], the caller's
+  RecipeOperand x;  // [T, D], the caller's
   Tensor gate_up;  // [T, 2I]
   // Left by BackwardInput for BackwardWeight; with a recipe their copies alone.
   RecipeOperand dy;        // [T, D], the caller's; without a recipe it must stay until then
@@ -27,7 +27,7 @@ class Mlp {
   // Parameters `prefix`.gate_up_proj [2I, D] and `prefix`.down_proj.weight [D, I].
   Mlp(ParameterList& list, const std::string& prefix, int64_t D, int64_t I, double init_std);
 
-  void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, MlpSaved& saved,
+  void Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, MlpSaved& saved,
                const Tensor& addend = {}) const;
   // dact = dy Wd;  dgate_up by ops/swiglu.h;  dx = dgate_up Wgu.
   void BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& dy, const Tensor& dx, MlpSaved& saved) const;

@@ -25,7 +25,7 @@ class SelfAttention {
     std::visit([&](auto& attention) { attention.set_rope_table(table); }, kind_);
   }
 
-  void Forward(Context& ctx, MicroBatch& mb, const Tensor& x, const Tensor& y, SelfAttentionSaved& saved,
+  void Forward(Context& ctx, MicroBatch& mb, const RecipeOperand& x, const Tensor& y, SelfAttentionSaved& saved,
                const Tensor& residual) const {
     std::visit([&](const auto& a) { a.Forward(ctx, mb, x, y, Of(a, saved), residual); }, kind_);
   }

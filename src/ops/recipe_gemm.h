@@ -45,6 +45,15 @@ struct RecipeOperand {
   Quantized rows;  // contracted along columns: of forward and input gradient
   Quantized cols;  // contracted along rows: of the weight gradient
   int64_t R = 0;
+
+  // What its weight gradient needs, kept until then: its columns, or without them the values.
+  RecipeOperand ForWeightGradient() const {
+    RecipeOperand kept;
+    kept.R = R;
+    kept.cols = cols;
+    if (!cols.defined()) kept.values = values;
+    return kept;
+  }
 };
 
 struct RecipeWeight {

@@ -37,7 +37,8 @@ Implementations HowOf(const Config& config) {
           .deterministic = config.runtime.deterministic,
           .recompute = config.runtime.recompute == "projections" ? Recompute::kProjections
                        : config.runtime.recompute == "norms"     ? Recompute::kNorms
-                                                                 : Recompute::kNone};
+                                                                 : Recompute::kNone,
+          .saved_copies = config.runtime.saved_inputs == "recipe"};
 }
 
 void CopyStruct(const Stream& stream, const Tensor& to, const void* from, size_t bytes) {

@@ -169,6 +169,16 @@ TEST_CASE("gpu model: 8-bit recipes, against the same recipe on the cpu device")
     model.micro_batch().forced_routing = &forced;
     const std::vector<double> first = RepeatedGradients(model);
     CHECK(model.loss() == Approx(reference.loss()).epsilon(1e-2));
+    {
+      INFO("inputs of linear layers kept in 8 bits");
+      StandaloneModel copies(config, {.types = {DType::kBF16, DType::kF32, {format}}, .B = B, .S = S, .how = {.saved_copies = true}}, gpu.device());
+      CopyState(reference, copies);
+      copies.SetBatch(batch.tokens, batch.targets);
+      copies.micro_batch().forced_routing = &forced;
+      CHECK(SameBits(RepeatedGradients(copies), first));
+      CHECK(copies.loss() == model.loss());
+      CHECK(copies.planned().saved < model.planned().saved);
+    }
     // Codes that round apart move the gradients as far as the recipe itself does: the GPU must be as near to high
     // precision as the recipe on the cpu is, not near to that.
     const std::vector<double> high = AllGradients(plain);

@@ -121,6 +121,54 @@ TEST_CASE("what backward computes again gives the same bits and saves memory") {
   }
 }
 
+// What an arena takes for it.
+size_t Aligned(int64_t bytes) { return static_cast<size_t>((bytes + 255) / 256 * 256); }
+
+// An input of C columns in 8 bits instead of F32: what is saved less.
+size_t Freed(const QuantFormat& format, int64_t T, int64_t C) {
+  const Shape scales = ScalesOf(format, {C, PaddedRows(T, 1)});
+  return Aligned(T * C * 4) - Aligned(C * PaddedRows(T, 1)) - Aligned(scales.elements() * DTypeBytes(format.scale_type()));
+}
+
+TEST_CASE("inputs of linear layers kept in 8 bits: the same bits, and as much memory less as their copies are smaller") {
+  const auto device = MakeCpuDevice({.threads = 2});
+  ModelConfig with_mtp = TinyConfig(), plain_queries = TinyConfig();
+  with_mtp.num_nextn_predict_layers = 1;
+  plain_queries.q_lora_rank = 0;
+  const int64_t B = 4, S = 64, T = B * S;
+  const ComputeTypes exact{DType::kF32, DType::kF32, {QuantFormat{QuantKind::kFp8Block, false}}};
+  for (const auto& [config, types] : std::vector<std::pair<ModelConfig, ComputeTypes>>{
+           {TinyConfig(), kFp8Block}, {with_mtp, kMxfp8}, {plain_queries, exact}, {TinyGqaConfig("mixtral"), kFp8Block}, {TinyConfig(), kFp8Wire}}) {
+    const Batch batch = RandomBatch(T, 17, 3);
+    std::vector<double> gradients[2];
+    double loss[2], evaluated[2];
+    size_t saved[2];
+    for (const bool copies : {false, true}) {
+      StandaloneModel model(config, {.types = types, .B = B, .S = S, .poison = true, .how = {.saved_copies = copies}}, *device);
+      Randomise(model, 1);
+      model.SetBatch(batch.tokens, batch.targets);
+      model.BeginStep();
+      model.Forward();
+      model.Backward();
+      CHECK(model.used() == model.planned());
+      CHECK(model.micro_batch().saved->top() == 0);
+      CHECK(model.context().work.top() == 0);
+      gradients[copies] = AllGradients(model), loss[copies] = model.loss(), saved[copies] = model.planned().saved;
+      evaluated[copies] = model.Evaluate();
+    }
+    CHECK(loss[1] == loss[0]);
+    CHECK(evaluated[1] == loss[0]);
+    CHECK(SameBits(gradients[1], gradients[0]));
+    // The input of attention and latents of every layer, that of a dense layer's MLP.
+    const QuantFormat format = *types.recipe.format;
+    const int64_t D = config.hidden_size, layers = config.num_hidden_layers + config.num_nextn_predict_layers;
+    size_t freed = static_cast<size_t>(layers) * Freed(format, T, D) + static_cast<size_t>(config.first_k_dense_replace) * Freed(format, T, D);
+    if (config.IsMla()) freed += static_cast<size_t>(layers) * Freed(format, T, config.kv_lora_rank);
+    if (config.IsMla() && config.q_lora_rank > 0) freed += static_cast<size_t>(layers) * Freed(format, T, config.q_lora_rank);
+    CHECK(saved[0] - saved[1] == freed);
+  }
+}
+
 TEST_CASE("rows that travel in 8 bits: the forward of rows that are quantised on arrival, bit for bit") {
   const auto device = MakeCpuDevice({.threads = 2});
   const Batch batch = RandomBatch(21, 17, 3);

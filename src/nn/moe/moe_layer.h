@@ -52,7 +52,7 @@ class MoeLayer {
   void RouteBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const;
 
   // Before backward, where the caller's x was not kept: the same values, elsewhere.
-  static void SetInput(const Tensor& x, MoeSaved& s) { s.x = s.router.x = s.shared.x = x; }
+  static void SetInput(const Tensor& x, MoeSaved& s) { s.shared.x = s.x = s.router.x = x; }
 
   void DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y,
                        MoeSaved& s) const;  // shared(x) into y, meanwhile
