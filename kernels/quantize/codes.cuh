@@ -4,6 +4,7 @@
 // host, bit for bit.
 #pragma once
 
+#include <cuda_bf16.h>
 #include <cuda_fp8.h>
 #include <cuda_runtime.h>
 
@@ -15,12 +16,10 @@ inline constexpr uint32_t kInfinityBits = 0x7F800000u;
 
 enum class ScaleRule { kExact, kPowerOfTwo, kMx };
 
-// Of a run or block whose largest magnitude has these bits. A code is E4M3(x / scale); `inverse` is 1 /
-// scale, exact for powers of two; of an exact scale under kSmallScale it is -1 / (scale * kLift). NaN all
-// through where amax is not finite, so that every product is.
-inline constexpr float kSmallScale = 0x1p-90f, kLift = 0x1p64f;
+// Of a run or block. A code is E4M3(x / scale), the division rounded to FP32; `inverse` and `second` are what
+// Scaler makes it of. NaN all through where amax is not finite, so that every product is.
 struct RunScale {
-  float scale, inverse;
+  float scale, inverse, second;
   uint8_t e8m0;
 };
 
@@ -30,48 +29,77 @@ __device__ __forceinline__ uint8_t E8m0OfAmax(uint32_t bits) {
   return static_cast<uint8_t>(code < 0 ? 0 : code);
 }
 
-template <ScaleRule kRule>
-__device__ __forceinline__ RunScale ScaleOfAmax(uint32_t bits) {
-  const float nan = __uint_as_float(0x7FFFFFFFu);
-  if (bits >= kInfinityBits) return {nan, nan, 0xFF};
-  if constexpr (kRule == ScaleRule::kMx) {
-    const uint8_t code = E8m0OfAmax(bits);
-    return {0, __uint_as_float(static_cast<uint32_t>(254 - code) << 23), code};
-  } else {
-    if (bits == 0) return {1, 1, 0};
-    if constexpr (kRule == ScaleRule::kPowerOfTwo) {
-      const uint32_t code = max(static_cast<uint32_t>(E8m0OfAmax(bits)), 1u);
-      return {__uint_as_float(code << 23), __uint_as_float((254 - code) << 23), 0};
-    } else {
-      const float scale = fmaxf(__fdiv_rn(__uint_as_float(bits), 448.0f), 0x1p-126f);
-      return {scale, scale < kSmallScale ? -__frcp_rn(scale * kLift) : __frcp_rn(scale), 0};
-    }
-  }
-}
+// x / scale for values of type T: what comes of it in E4M3 is what comes of the quotient rounded to FP32. A zero
+// keeps its sign.
+//
+// By a power of two a product does it.
+template <ScaleRule kRule, class T>
+struct Scaler {
+  static constexpr bool kSecond = false;  // whether `second` is read
+  float inverse;
+  __device__ __forceinline__ Scaler(float inverse, float /*second*/) : inverse(inverse) {}
+  __device__ __forceinline__ float operator()(float x) const { return x * inverse; }
+};
 
-// x / scale rounded once. By a power of two a product does it; else Markstein's correction of the product
-// with the rounded inverse, which is exact while the remainder is a normal number: small scales and their
-// values are lifted first, exactly. A zero keeps its sign.
-template <ScaleRule kRule>
-class Scaler {
- public:
-  __device__ __forceinline__ Scaler(float scale, float inverse) : inverse_(inverse) {
-    if constexpr (kRule == ScaleRule::kExact) {
-      factor_ = inverse < 0 ? kLift : 1.0f;
-      scale_ = scale * factor_;
-      inverse_ = fabsf(inverse);
-    }
-  }
+// BF16 by another scale, in two instructions: with `inverse` cut to 16 bits the first product is exact, and `second`
+// = (1 / scale) / inverse - 1, not negative, adds the rest. That is x / scale to 2^-38 of it, rounded once. A code
+// depends on so little only where x / scale is nearly the middle of two codes. x and amax have 8 bits: x / (amax /
+// 448) is such a middle or is away from it by 2^-13; and where it is one, what FP32 makes of x / scale is decided by
+// 2^-32 of it at least. Every pair of x and amax gives the code of the division (compared on the host; the
+// significands by tests/cuda/quantize_test.cc).
+template <>
+struct Scaler<ScaleRule::kExact, __nv_bfloat16> {
+  static constexpr bool kSecond = true;
+  float inverse, second;
+  __device__ __forceinline__ Scaler(float inverse, float second) : inverse(inverse), second(second) {}
   __device__ __forceinline__ float operator()(float x) const {
-    if constexpr (kRule != ScaleRule::kExact) return x * inverse_;
-    const float lifted = x * factor_, q = lifted * inverse_;
-    const float corrected = fmaf(fmaf(-q, scale_, lifted), inverse_, q);
+    const float q = x * inverse;
+    return fmaf(q, second, q);
+  }
+  static __device__ __forceinline__ RunScale Of(float scale) {
+    const float cut = __uint_as_float(__float_as_uint(__frcp_rz(scale)) & 0xFFFFFF00u);
+    const float rest = fmaf(-scale, cut, 1.0f);
+    return {scale, cut, fmaf(rest, rest, rest), 0};
+  }
+};
+
+// FP32 by another scale, which is `second`: Markstein's correction of the product with the rounded inverse is the
+// quotient while the remainder is a normal number. Small scales and their values are lifted first, exactly:
+// `inverse` is then -1 / (scale * kLift).
+template <>
+struct Scaler<ScaleRule::kExact, float> {
+  static constexpr bool kSecond = true;
+  static constexpr float kSmallScale = 0x1p-90f, kLift = 0x1p64f;
+  float inverse, factor, scale;
+  __device__ __forceinline__ Scaler(float inverse, float second)
+      : inverse(fabsf(inverse)), factor(inverse < 0 ? kLift : 1.0f), scale(second * factor) {}
+  __device__ __forceinline__ float operator()(float x) const {
+    const float lifted = x * factor, q = lifted * inverse;
+    const float corrected = fmaf(fmaf(-q, scale, lifted), inverse, q);
     return __uint_as_float(__float_as_uint(corrected) | (__float_as_uint(q) & 0x80000000u));
   }
-
- private:
-  float inverse_, factor_ = 1, scale_ = 1;
+  static __device__ __forceinline__ RunScale Of(float scale) {
+    return {scale, scale < kSmallScale ? -__frcp_rn(scale * kLift) : __frcp_rn(scale), scale, 0};
+  }
 };
+
+// Of values of type T whose largest magnitude has these bits.
+template <ScaleRule kRule, class T>
+__device__ __forceinline__ RunScale ScaleOfAmax(uint32_t bits) {
+  const float nan = __uint_as_float(0x7FFFFFFFu);
+  if (bits >= kInfinityBits) return {nan, nan, nan, 0xFF};
+  if constexpr (kRule == ScaleRule::kMx) {
+    const uint8_t code = E8m0OfAmax(bits);
+    return {0, __uint_as_float(static_cast<uint32_t>(254 - code) << 23), 0, code};
+  } else if constexpr (kRule == ScaleRule::kPowerOfTwo) {
+    if (bits == 0) return {1, 1, 0, 0};
+    const uint32_t code = max(static_cast<uint32_t>(E8m0OfAmax(bits)), 1u);
+    return {__uint_as_float(code << 23), __uint_as_float((254 - code) << 23), 0, 0};
+  } else {
+    if (bits == 0) return Scaler<kRule, T>::Of(1);
+    return Scaler<kRule, T>::Of(fmaxf(__fdiv_rn(__uint_as_float(bits), 448.0f), 0x1p-126f));
+  }
+}
 
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 890
 // Where no instruction converts (src/tensor/small_float.h explains). Not inlined: there are 128 of them in a

@@ -45,7 +45,7 @@ struct TileShared {
   uint32_t column_magnitude[kTileThreads / 32][kTileSide / 8 * Eight<T>::kWords];
   uint32_t row_magnitude[kTileSide * kMaxRuns];
   float row_inverse[kTileSide * kMaxRuns], column_inverse[kMaxRuns * kTileSide];
-  float row_scale[kTileSide], column_scale[kTileSide];  // read with exact scales only
+  float row_second[kTileSide], column_second[kTileSide];  // with exact scales alone
 };
 
 // The scales of a row's or a column's runs: neighbours in a warp write neighbouring bytes. (Beside each other by row they
@@ -58,9 +58,9 @@ __device__ __forceinline__ void StoreE8m0(uint8_t* to, int64_t ld, const uint8_t
 }
 
 // A row's codes or a column's, 8 at a time.
-template <ScaleRule kRule>
-__device__ __forceinline__ uint2 EncodeEight(const float (&v)[8], float scale, float inverse) {
-  const Scaler<kRule> scaled(scale, inverse);
+template <ScaleRule kRule, class T>
+__device__ __forceinline__ uint2 EncodeEight(const float (&v)[8], float inverse, float second) {
+  const Scaler<kRule, T> scaled(inverse, second);
   float s[8];
 #pragma unroll
   for (int j = 0; j < 8; ++j) s[j] = scaled(v[j]);
@@ -74,7 +74,7 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
                                              TileShared<typename Source::Element>& shared, Place&& place) {
   using T = typename Source::Element;
   using E = Eight<T>;
-  constexpr bool kMx = kRule == ScaleRule::kMx;
+  constexpr bool kMx = kRule == ScaleRule::kMx, kSecond = Scaler<kRule, T>::kSecond;
   constexpr int kWords = E::kWords;
   const int tid = static_cast<int>(threadIdx.x), lane = tid & 31, warp = tid / 32;
   const int column_group = tid & 15, row_group = tid / 16;
@@ -131,7 +131,7 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
     for (int k = 0; k < 4; ++k) m = max(m, shared.row_magnitude[lane + 32 * k]);
 #pragma unroll
     for (int step = 1; step < 32; step *= 2) m = max(m, __shfl_xor_sync(~0u, m, step));
-    block = ScaleOfAmax<kRule>(m);
+    block = ScaleOfAmax<kRule, T>(m);
     if (tid == 0) {
       if (o.codes != nullptr) *static_cast<float*>(o.scales) = block.scale;
       if (o.codes_t != nullptr) *static_cast<float*>(o.scales_t) = block.scale;
@@ -143,7 +143,7 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
         uint8_t code[4];
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
-          const RunScale s = ScaleOfAmax<kRule>(shared.row_magnitude[at * 4 + q]);
+          const RunScale s = ScaleOfAmax<kRule, T>(shared.row_magnitude[at * 4 + q]);
           shared.row_inverse[at * 4 + q] = s.inverse;
           code[q] = s.e8m0;
         }
@@ -151,9 +151,9 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
           StoreE8m0(static_cast<uint8_t*>(o.scales) + at, o.scales_ld, code, (p.columns + 31) / 32);
         }
       } else {
-        const RunScale s = ScaleOfAmax<kRule>(shared.row_magnitude[at]);
+        const RunScale s = ScaleOfAmax<kRule, T>(shared.row_magnitude[at]);
         shared.row_inverse[at] = s.inverse;
-        shared.row_scale[at] = s.scale;
+        if constexpr (kSecond) shared.row_second[at] = s.second;
         if (o.codes != nullptr && at < p.rows) static_cast<float*>(o.scales)[at] = s.scale;
       }
     } else {
@@ -167,7 +167,7 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
         uint8_t code[4];
 #pragma unroll
         for (int q = 0; q < 4; ++q) {
-          const RunScale s = ScaleOfAmax<kRule>(m[q]);
+          const RunScale s = ScaleOfAmax<kRule, T>(m[q]);
           shared.column_inverse[q * kTileSide + at] = s.inverse;
           code[q] = s.e8m0;
         }
@@ -175,9 +175,9 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
           StoreE8m0(static_cast<uint8_t*>(o.scales_t) + at, o.scales_t_ld, code, (o.columns_t + 31) / 32);
         }
       } else {
-        const RunScale s = ScaleOfAmax<kRule>(m[0]);
+        const RunScale s = ScaleOfAmax<kRule, T>(m[0]);
         shared.column_inverse[at] = s.inverse;
-        shared.column_scale[at] = s.scale;
+        if constexpr (kSecond) shared.column_second[at] = s.second;
         if (o.codes_t != nullptr && at < p.columns) static_cast<float*>(o.scales_t)[at] = s.scale;
       }
     }
@@ -192,8 +192,8 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
 #pragma unroll
       for (int j = 0; j < 8; ++j) v[j] = x[i].Get(j);
       const float inverse = kBlocks ? block.inverse : shared.row_inverse[kMx ? r * 4 + column_group / 4 : r];
-      const float scale = kBlocks ? block.scale : kRule == ScaleRule::kExact ? shared.row_scale[r] : 0;
-      const uint2 codes = EncodeEight<kRule>(v, scale, inverse);
+      const float second = kBlocks ? block.second : kSecond ? shared.row_second[r] : 0;
+      const uint2 codes = EncodeEight<kRule, T>(v, inverse, second);
       if (in_columns && r < p.rows) {
         *reinterpret_cast<uint2*>(o.codes + r * o.codes_ld + column_group * 8) = codes;
       }
@@ -210,8 +210,8 @@ __device__ __forceinline__ void QuantizeTile(const Source& source, const TileExt
     for (int i = 0; i < 8; ++i) v[i] = x[i].Get(j);
     const float inverse =
         kBlocks ? block.inverse : shared.column_inverse[kMx ? row_group / 4 * kTileSide + c : c];
-    const float scale = kBlocks ? block.scale : kRule == ScaleRule::kExact ? shared.column_scale[c] : 0;
-    const uint2 codes = EncodeEight<kRule>(v, scale, inverse);
+    const float second = kBlocks ? block.second : kSecond ? shared.column_second[c] : 0;
+    const uint2 codes = EncodeEight<kRule, T>(v, inverse, second);
     *reinterpret_cast<uint2*>(shared.codes_t + c * kTileSide + (row_group ^ column_group) * 8) = codes;
   }
   __syncthreads();

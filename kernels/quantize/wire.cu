@@ -23,12 +23,12 @@ __global__ void __launch_bounds__(kPackThreads)
 #pragma unroll
   for (int step = 1; step < kLanes; step *= 2) amax = max(amax, __shfl_xor_sync(~0u, amax, step));
   if (!there) return;
-  const RunScale scale = ScaleOfAmax<kRule>(amax);
+  const RunScale scale = ScaleOfAmax<kRule, __nv_bfloat16>(amax);
   float v[8];
 #pragma unroll
   for (int j = 0; j < 8; ++j) v[j] = e.Get(j);
   uint8_t* out = to.bytes + row * to.ld;
-  *reinterpret_cast<uint2*>(out + column) = EncodeEight<kRule>(v, scale.scale, scale.inverse);
+  *reinterpret_cast<uint2*>(out + column) = EncodeEight<kRule, __nv_bfloat16>(v, scale.inverse, scale.second);
   if (threadIdx.x % kLanes != 0) return;
   if constexpr (kRule == ScaleRule::kMx) {
     out[to.scales + column / 32] = scale.e8m0;
