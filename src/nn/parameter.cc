@@ -53,8 +53,7 @@ WeightCopies AllocateCopies(const Parameter& p, const QuantFormat& format, bool 
   const Shape shape(p.spec.box.extent);
   const int64_t L = shape.rank() == 3 ? shape[0] : 1, N = shape[-2], K = shape[-1];
   const auto copy = [&](int64_t rows, int64_t columns) {
-    return Quantized{weights.Allocate(p.name.c_str(), DType::kU8, {L, rows, columns}),
-                     weights.Allocate(p.name.c_str(), format.scale_type(), WeightScaleShape(format, L, rows, columns))};
+    return AllocateQuantized(weights, p.name.c_str(), format, {L, rows, columns});
   };
   WeightCopies copies{.format = format, .rows = copy(N, K), .cols = {}};
   if (gradients) copies.cols = copy(K, N);

@@ -31,6 +31,10 @@ Shape ScalesOf(const QuantFormat& format, const Shape& codes) {
                            : ScaleShape(format, codes[0], codes[1]);
 }
 
+Quantized AllocateQuantized(Arena& arena, const char* what, const QuantFormat& format, const Shape& codes) {
+  return {arena.Allocate(what, DType::kU8, codes), arena.Allocate(what, format.scale_type(), ScalesOf(format, codes))};
+}
+
 Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs) {
   return {PaddedRows(rows, L) / kGroupAlignment, CeilDiv(runs, 4), 512};
 }

@@ -19,6 +19,7 @@
 // K).
 #pragma once
 
+#include "src/device/arena.h"
 #include "src/device/device.h"
 
 namespace yardmaster {
@@ -34,6 +35,9 @@ struct QuantFormat {
 };
 const char* QuantName(const QuantFormat& format);  // "fp8_block", "mxfp8"
 
+// L of offsets [L + 1]; undefined: one group.
+inline int64_t GroupsOf(const Tensor& offsets) { return offsets.defined() ? offsets.dim(0) - 1 : 1; }
+
 inline constexpr int64_t kGroupAlignment = 128;
 // Upper bound of the sum of groups' rows, each rounded up.
 inline int64_t PaddedRows(int64_t R, int64_t L) {
@@ -46,6 +50,9 @@ struct Quantized {
   Tensor scales;  // ScaleShape / WeightScaleShape
   bool defined() const { return codes.defined(); }
 };
+
+// Memory for codes of this shape, of two or three axes, and their scales.
+Quantized AllocateQuantized(Arena& arena, const char* what, const QuantFormat& format, const Shape& codes);
 
 // The 8-bit copies of a weight that a run keeps: made when the weight changes, used by every product until then.
 // `cols` is undefined where nothing is trained.

@@ -28,7 +28,7 @@ inline int64_t CheckOffsets(const OpArgs& check, const Tensor& offsets) {
   check.Rank("offsets", offsets, 1);
   check.Contiguous("offsets", offsets, DType::kI64, {offsets.dim(0)});
   YM_CHECK(offsets.dim(0) >= 2, "offsets ", offsets.shape(), ": no group");
-  return offsets.dim(0) - 1;
+  return GroupsOf(offsets);
 }
 
 // Codes of this shape, and their scales.

@@ -1,20 +1,13 @@
 #include "src/ops/quantize_nvfp4.h"
 
 #include "src/ops/cpu/quantize_nvfp4_cpu.h"
-#include "src/ops/op_args.h"
+#include "src/ops/quantize_checks.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/quantize_nvfp4_cuda.h"
 #endif
 
 namespace yardmaster {
 namespace {
-
-void CheckMatrix(const OpArgs& check, const char* name, const Tensor& t) {
-  check.Rank(name, t, 2);
-  YM_CHECK(t.dtype() == DType::kF32 || t.dtype() == DType::kBF16, name, " is ", DTypeName(t.dtype()),
-           ", not F32 or BF16");
-  check.Strided(name, t, t.dtype(), t.shape());
-}
 
 void CheckCodes(const Stream& stream, const OpArgs& check, const Nvfp4Args& g, int64_t R, int64_t C) {
   const int64_t unit = stream.target() == DeviceKind::kCuda ? kNvfp4Run : 2;
@@ -28,7 +21,7 @@ void CheckCodes(const Stream& stream, const OpArgs& check, const Nvfp4Args& g, i
 
 void AbsMax(const Stream& stream, const Tensor& x, const Tensor& out) {
   const OpArgs check(stream, "AbsMax");
-  CheckMatrix(check, "x", x);
+  CheckHigh(check, "x", x, 2);
   check.Contiguous("out", out, DType::kF32, {1});
   if (stream.dry()) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::AbsMax(x, out);
@@ -40,7 +33,7 @@ void AbsMax(const Stream& stream, const Tensor& x, const Tensor& out) {
 
 void QuantizeNvfp4(const Stream& stream, const Nvfp4Args& g) {
   const OpArgs check(stream, "QuantizeNvfp4");
-  CheckMatrix(check, "x", g.x);
+  CheckHigh(check, "x", g.x, 2);
   CheckCodes(stream, check, g, g.x.dim(0), g.x.dim(1));
   if (stream.dry() || g.x.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::QuantizeNvfp4(stream, g);
@@ -52,7 +45,7 @@ void QuantizeNvfp4(const Stream& stream, const Nvfp4Args& g) {
 
 void DequantizeNvfp4(const Stream& stream, const Nvfp4Args& g, const Tensor& out) {
   const OpArgs check(stream, "DequantizeNvfp4");
-  CheckMatrix(check, "out", out);
+  CheckHigh(check, "out", out, 2);
   YM_CHECK(out.contiguous(), "out ", out.shape(), " is strided");
   CheckCodes(stream, check, g, out.dim(0), out.dim(1));
   if (stream.dry() || out.elements() == 0) return;

@@ -9,10 +9,6 @@ namespace {
 // A matrix as [L, N, K].
 Tensor Grouped(const Tensor& w) { return w.shape().rank() == 3 ? w : w.Reshape({1, w.dim(0), w.dim(1)}); }
 
-Quantized Allocate(Arena& work, const char* what, const QuantFormat& format, const Shape& codes) {
-  return {work.Allocate(what, DType::kU8, codes), work.Allocate(what, format.scale_type(), ScalesOf(format, codes))};
-}
-
 Quantized RowsOf(const Stream& stream, const GemmRecipe& recipe, const RecipeOperand& x, const Tensor& offsets,
                  Arena& work) {
   return x.rows.defined() ? x.rows : WithCopies(stream, recipe, x.values, offsets, &work, nullptr).rows;
@@ -33,7 +29,7 @@ Quantized WeightCopy(const Stream& stream, const GemmRecipe& recipe, const Recip
   const Tensor w = Grouped(weight.values);
   QuantizeWeightsArgs args{.format = *recipe.format, .w = w};
   Quantized& copy = forward ? args.rows : args.cols;
-  copy = Allocate(work, "recipe/weight", *recipe.format,
+  copy = AllocateQuantized(work, "recipe/weight", *recipe.format,
                   forward ? w.shape() : Shape{w.dim(0), w.dim(2), w.dim(1)});
   QuantizeWeights(stream, args);
   return copy;
@@ -45,9 +41,8 @@ RecipeOperand CopiesOf(const GemmRecipe& recipe, int64_t R, int64_t C, const Ten
                        Arena* cols) {
   RecipeOperand operand;
   operand.R = R;
-  const int64_t L = offsets.defined() ? offsets.dim(0) - 1 : 1;
-  if (rows != nullptr) operand.rows = Allocate(*rows, "recipe/rows", *recipe.format, {R, C});
-  if (cols != nullptr) operand.cols = Allocate(*cols, "recipe/cols", *recipe.format, {C, PaddedRows(R, L)});
+  if (rows != nullptr) operand.rows = AllocateQuantized(*rows, "recipe/rows", *recipe.format, {R, C});
+  if (cols != nullptr) operand.cols = AllocateQuantized(*cols, "recipe/cols", *recipe.format, {C, PaddedRows(R, GroupsOf(offsets))});
   return operand;
 }
 

@@ -13,11 +13,6 @@ void CheckFormat(const QuantFormat& format) {
   YM_CHECK(format.kind == QuantKind::kMxfp8 || format.power_of_two, "rows travel with scales that are powers of two");
 }
 
-Quantized DenseCopy(const QuantFormat& format, int64_t T, int64_t D, Arena& work) {
-  return {work.Allocate("wire/codes", DType::kU8, {T, D}),
-          work.Allocate("wire/scales", format.scale_type(), ScaleShape(format, T, D))};
-}
-
 }  // namespace
 
 void PackRows(const Stream& stream, const PackRowsArgs& g, Arena& work) {
@@ -34,7 +29,7 @@ void PackRows(const Stream& stream, const PackRowsArgs& g, Arena& work) {
 #endif
   if (stream.target() == DeviceKind::kCuda) return;  // the dry device that plans for it: no workspace
   ArenaScope scope(work);
-  const Quantized rows = DenseCopy(g.format, T, D, work);
+  const Quantized rows = AllocateQuantized(work, "wire/rows", g.format, {T, D});
   QuantizeRows(stream, {.format = g.format, .x = g.x, .rows = rows});
   if (!stream.dry()) cpu::Interleave(stream, g, rows);
 }

@@ -22,7 +22,7 @@ class RaggedGroups {
  public:
   RaggedGroups(const Tensor& offsets, int64_t R)
       : offsets_(offsets.defined() ? offsets.as<int64_t>() : nullptr),
-        L_(offsets.defined() ? offsets.dim(0) - 1 : 1),
+        L_(GroupsOf(offsets)),
         R_(R) {
     YM_CHECK(begin(0) == 0 && begin(L_) <= R, "offsets from ", begin(0), " to ", begin(L_), " of ", R,
              " rows");

@@ -7,7 +7,6 @@ namespace yardmaster::cuda {
 namespace {
 
 const int64_t* Pointer(const Tensor& offsets) { return offsets.defined() ? offsets.as<int64_t>() : nullptr; }
-int64_t Groups(const Tensor& offsets) { return offsets.defined() ? offsets.dim(0) - 1 : 1; }
 
 }  // namespace
 
@@ -36,7 +35,7 @@ RaggedRows RaggedRowsOf(const Tensor& x, int64_t columns, const Tensor& offsets)
   const int64_t per_pack = 16 / DTypeBytes(x.dtype());
   YM_CHECK(reinterpret_cast<uintptr_t>(x.data()) % 16 == 0 && x.ld() % per_pack == 0, "rows of ", x.shape(),
            ", ", x.ld(), " apart, are not 16-byte aligned");
-  return {x.data(), x.dim(0), columns, x.ld(), Pointer(offsets), Groups(offsets)};
+  return {x.data(), x.dim(0), columns, x.ld(), Pointer(offsets), GroupsOf(offsets)};
 }
 
 void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
@@ -56,7 +55,7 @@ void QuantizeWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
 void Dequantize(const Stream& stream, const DequantizeArgs& g) {
   YM_CUDA_CHECK(stream, "Dequantize",
                 DequantizeRaggedRows(KernelTypeOf(g.out.dtype()), RuleOf(g.format), CopiesOf(g.rows, g.cols),
-                                     g.out.dim(0), g.out.dim(1), Pointer(g.offsets), Groups(g.offsets),
+                                     g.out.dim(0), g.out.dim(1), Pointer(g.offsets), GroupsOf(g.offsets),
                                      g.out.data(), CudaStream(stream)));
 }
 
@@ -70,7 +69,7 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, con
                    const Tensor& tiles) {
   YM_CUDA_CHECK(stream, "ScalesToTiles",
                 MxScalesToTiles(scales.as<uint8_t>(), scales.ld(), rows, scales.dim(0), Pointer(offsets),
-                                Groups(offsets), tiles.as<uint8_t>(), CudaStream(stream)));
+                                GroupsOf(offsets), tiles.as<uint8_t>(), CudaStream(stream)));
 }
 
 }  // namespace yardmaster::cuda

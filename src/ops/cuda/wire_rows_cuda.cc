@@ -15,14 +15,9 @@ void PackRows(const Stream& stream, const PackRowsArgs& g) {
 
 void UnpackRows(const Stream& stream, const UnpackRowsArgs& g) {
   if (g.wire.elements() == 0) return;
-  const RaggedRows rows = {nullptr,
-                           g.wire.dim(0),
-                           g.D,
-                           g.wire.dim(1),
-                           g.offsets.defined() ? g.offsets.as<int64_t>() : nullptr,
-                           g.offsets.defined() ? g.offsets.dim(0) - 1 : 1};
   YM_CUDA_CHECK(stream, "UnpackRows",
-                UnpackWireRows(RuleOf(g.format), {g.wire.as<uint8_t>(), g.wire.dim(1), WireScales(g.D)}, rows,
+                UnpackWireRows(RuleOf(g.format), {g.wire.as<uint8_t>(), g.wire.dim(1), WireScales(g.D)},
+                               RaggedRowsOf(g.wire, g.D, g.offsets),
                                CopiesOf(g.rows, g.cols), CudaStream(stream)));
 }
 
