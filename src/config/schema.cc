@@ -100,7 +100,8 @@ Section RuntimeSection() {
       .AtLeast(1)
       .AtMost(1e6);
   s.Add("share_device", &RuntimeConfig::share_device,
-        "lets more ranks run on a machine than it has GPUs, in turn on each; for tests, as collectives are slow then");
+        "lets more ranks run on a machine than it has GPUs, which they are dealt in turn; for tests: what NCCL "
+        "carries between them goes through sockets");
   s.Add("overlap", &RuntimeConfig::overlap,
         "with several ranks, on cuda devices: dispatch and combine beside the shared expert and weight gradients, "
         "reductions beside the backward pass of the layers below. It changes no bit");
@@ -330,9 +331,9 @@ Section EpSection() {
       .AtLeast(1)
       .AtMost(1024);
   s.Add("ragged_buffer_factor", &EpConfig::ragged_buffer_factor,
-        "rows of a dispatch window as a multiple of the balanced load, above 0; -1: the worst case. A load "
-        "that does "
-        "not fit is never dropped: its step is computed again, in rounds")
+        "rows of a dispatch window as a multiple of the balanced load, at least 0.01; -1: the worst case. A load "
+        "that does not fit is never dropped: its step is computed again, in rounds. Below 1 a balanced one does "
+        "not fit")
       .AtLeast(-1);
   s.Add("overflow_check_every_n_steps", &EpConfig::overflow_check_every_n_steps,
         "steps between looks of the host at the overflow flag, at most (it also looks before evaluation, "

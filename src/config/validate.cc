@@ -13,6 +13,8 @@ namespace yardmaster {
 namespace {
 
 constexpr double kMaxTokens = 0x1p60;
+// Of ep.ragged_buffer_factor: windows that pass a step in more rounds are a mistake.
+constexpr double kLeastBufferFactor = 0.01;
 
 // Of a batch schedule: the segments' values that `multiple` does not divide, once each.
 std::string IndivisibleBatches(const Schedule& batch, int64_t multiple) {
@@ -266,8 +268,11 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
          "loop reads counts on the host, which a CUDA graph cannot: set runtime.cuda_graph to false");
   }
   const double factor = config.ep.ragged_buffer_factor;
-  if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor <= 0) {
-    fail("ep.ragged_buffer_factor", StrCat("must be -1 or above 0, found ", FormatNumber(factor)));
+  if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor < kLeastBufferFactor) {
+    fail("ep.ragged_buffer_factor",
+         StrCat("must be -1 or at least ", FormatNumber(kLeastBufferFactor), ", found ",
+                FormatNumber(factor), ": every step would be computed again in more than ",
+                FormatNumber(1 / kLeastBufferFactor), " rounds"));
   }
   if (good({"checkpoint.keep_latest"}) && config.checkpoint.keep_latest == 1) {
     fail("checkpoint.keep_latest",

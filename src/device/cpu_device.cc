@@ -1,4 +1,5 @@
-// The cpu device: host memory, ops that run at once in the calling thread and its pool.
+#include "src/device/cpu_device.h"
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -7,8 +8,6 @@
 
 #include "src/base/check.h"
 #include "src/base/strings.h"
-#include "src/device/cpu_parallel.h"
-#include "src/device/device.h"
 #include "src/device/openblas_setup.h"
 
 namespace yardmaster {
@@ -28,48 +27,43 @@ size_t AvailableBytes() {
   return 0;
 }
 
-class CpuDevice : public Device {
- public:
-  explicit CpuDevice(int threads) : blas_(PrepareOpenBlas()), pool_(threads) {}
-  DeviceKind kind() const override { return DeviceKind::kCpu; }
-  std::string description() const override {
-    return StrCat("cpu (", pool_.threads(), pool_.threads() == 1 ? " thread, " : " threads, ",
-                  blas_, ")");
-  }
-
-  void* Allocate(size_t bytes) override {
-    const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
-    const size_t available = AvailableBytes();
-    void* pointer = nullptr;
-    if (rounded >= bytes && (available == 0 || rounded <= available))
-      pointer = std::aligned_alloc(kAlignment, rounded);
-    if (pointer == nullptr) {
-      throw Error(
-          ExitCode::kConfig,
-          StrCat("no memory for ", HumanBytes(static_cast<double>(bytes)), " (", bytes,
-                 " bytes); available: ",
-                 available ? HumanBytes(static_cast<double>(available)) : "unknown"),
-          "cpu device",
-          "use a smaller micro-batch, sequence length or model, or fewer ranks on this machine");
-    }
-    std::memset(pointer, 0, rounded);
-    return pointer;
-  }
-  void Free(void* pointer) noexcept override { std::free(pointer); }
-  void CopyToHost(void* host, const void* device, size_t bytes) override {
-    if (bytes) std::memcpy(host, device, bytes);
-  }
-  void CopyFromHost(void* device, const void* host, size_t bytes) override {
-    if (bytes) std::memcpy(device, host, bytes);
-  }
-  CpuPool& pool() { return pool_; }
-
- private:
-  std::string blas_;
-  CpuPool pool_;
-};
-
 }  // namespace
+
+CpuDevice::CpuDevice(int threads) : blas_(PrepareOpenBlas()), pool_(threads) {}
+
+std::string CpuDevice::description() const {
+  return StrCat("cpu (", pool_.threads(), pool_.threads() == 1 ? " thread, " : " threads, ", blas_,
+                ")");
+}
+
+void* CpuDevice::Allocate(size_t bytes) {
+  const size_t rounded = (std::max<size_t>(bytes, 1) + kAlignment - 1) / kAlignment * kAlignment;
+  const size_t available = AvailableBytes();
+  void* pointer = nullptr;
+  if (rounded >= bytes && (available == 0 || rounded <= available))
+    pointer = std::aligned_alloc(kAlignment, rounded);
+  if (pointer == nullptr) {
+    throw Error(
+        ExitCode::kConfig,
+        StrCat("no memory for ", HumanBytes(static_cast<double>(bytes)), " (", bytes,
+               " bytes); available: ",
+               available ? HumanBytes(static_cast<double>(available)) : "unknown"),
+        "cpu device",
+        "use a smaller micro-batch, sequence length or model, or fewer ranks on this machine");
+  }
+  std::memset(pointer, 0, rounded);
+  return pointer;
+}
+
+void CpuDevice::Free(void* pointer) noexcept { std::free(pointer); }
+
+void CpuDevice::CopyToHost(void* host, const void* device, size_t bytes) {
+  if (bytes) std::memcpy(host, device, bytes);
+}
+
+void CpuDevice::CopyFromHost(void* device, const void* host, size_t bytes) {
+  if (bytes) std::memcpy(device, host, bytes);
+}
 
 CpuPool& CpuPoolOf(const Stream& stream) {
   YM_CHECK(stream.kind() == DeviceKind::kCpu, "a cpu op on the ", DeviceKindName(stream.kind()),

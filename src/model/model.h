@@ -55,9 +55,11 @@ class Model {
   // Input and weight gradients of everything that RunForward saved for mb. Afterwards mb.saved is empty
   // again.
   virtual void RunBackward(Context& ctx, MicroBatch& mb) = 0;
-  // The same for two micro-batches in training, which take turns within every layer, so that dispatch and combine of one
-  // run beside the computation of the other. Each has its own arenas (ctx.work, mb.saved). To every sum the first
-  // micro-batch's part is added first: the bits are those of one after the other.
+  // The same for two micro-batches in training, which take turns within every layer, so that
+  // dispatch and combine of one run beside the computation of the other. Each has its own arenas
+  // (ctx.work, mb.saved). To every sum the first micro-batch's part is added first: the bits are
+  // those of one after the other, but for the embedding's gradient with multi-token prediction, to
+  // which each micro-batch adds twice and here in another order.
   using TwoContexts = std::array<Context, 2>;
   using TwoMicroBatches = std::array<MicroBatch*, 2>;
   virtual void RunForwardInTurn(TwoContexts& ctx, const TwoMicroBatches& mb, const StepAccumulators& acc) = 0;

@@ -21,8 +21,7 @@ inline RecipeOperand SwigluOperand(Context& ctx, const SwigluOperandArgs& g) {
   const int64_t R = g.gate_up.dim(0), F = g.gate_up.dim(1) / 2;
   if (!ctx.types.recipe.format) {
     const Tensor act = ctx.work.Allocate("swiglu/act", ctx.types.compute, {R, F});
-    const Tensor rows = g.offsets.defined() ? g.offsets.Slice(g.offsets.dim(0) - 1, g.offsets.dim(0)) : Tensor();
-    SwigluForward(ctx.stream, {.gate_up = g.gate_up, .w = g.w, .num_rows = rows, .act = act});
+    SwigluForward(ctx.stream, {.gate_up = g.gate_up, .w = g.w, .num_rows = NumRows(g.offsets), .act = act});
     return act;
   }
   const RecipeOperand act = CopiesOf(ctx.types.recipe, R, F, g.offsets, &ctx.work, nullptr);

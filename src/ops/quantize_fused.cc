@@ -8,14 +8,6 @@
 #endif
 
 namespace yardmaster {
-namespace {
-
-// How many rows there are, known to the device alone.
-Tensor NumRows(const Tensor& offsets) {
-  return offsets.defined() ? offsets.Slice(offsets.dim(0) - 1, offsets.dim(0)) : Tensor();
-}
-
-}  // namespace
 
 void QuantizeSwiglu(const Stream& stream, const QuantizeSwigluArgs& g, Arena& work) {
   const OpArgs check(stream, "QuantizeSwiglu");

@@ -10,6 +10,11 @@
 
 namespace yardmaster {
 
+// SwigluArgs::num_rows of ragged rows: offsets[L]; undefined without offsets (int64 [L + 1]).
+inline Tensor NumRows(const Tensor& offsets) {
+  return offsets.defined() ? offsets.Slice(offsets.dim(0) - 1, offsets.dim(0)) : Tensor();
+}
+
 struct SwigluArgs {
   Tensor gate_up;        // [R, 2F]
   Tensor w = {};         // [R] in the accumulator type, or undefined (all ones: the dense MLP)

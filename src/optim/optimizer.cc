@@ -88,9 +88,14 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
   partials_ = arena.Allocate("grad_norm.partials", DType::kF64, {num_chunks_});
 }
 
+void Optimizer::ClearUnused(const Stream& stream, const Parameter& p) {
+  if (p.fresh) Fill(stream, 0, p.grad);
+}
+
 void Optimizer::Reduce(const Stream& stream, Shard& s) {
+  if (!s.shared()) return;  // Norm reads it, perhaps on another stream
   Parameter& p = *s.parameter;
-  if (p.fresh) Fill(stream, 0, p.grad);  // no contribution in this step (not every model part runs in every step)
+  ClearUnused(stream, p);
   s.group->ReduceScatterSum(stream, p.grad, s.bounds);
   if (!zero_) s.group->AllGather(stream, p.grad, s.bounds);
 }
@@ -121,10 +126,10 @@ int64_t Optimizer::ChunkOf(const Shard& shard, const Box& local) const {
   return shard.first_chunk + box.begin[0] * NumNormChunks({global[1], global[2]}) + row / kChunkRows;
 }
 
-void Optimizer::Squares(const Stream& stream, bool reduced) const {
+void Optimizer::Squares(const Stream& stream, bool shared) const {
   std::vector<SumSquaresPart> parts;
   for (const Shard& s : shards_) {
-    if ((s.group->size() > 1) != reduced) continue;
+    if (s.shared() != shared) continue;
     for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
       const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
       const int64_t chunk = ChunkOf(s, piece.local);
@@ -136,9 +141,12 @@ void Optimizer::Squares(const Stream& stream, bool reduced) const {
 
 void Optimizer::Norm(Context& ctx, const Stream& reducing) {
   Fill(ctx.stream, 0, partials_);
-  Squares(ctx.stream, /*reduced=*/false);
+  for (const Shard& s : shards_) {
+    if (!s.shared()) ClearUnused(ctx.stream, *s.parameter);
+  }
+  Squares(ctx.stream, /*shared=*/false);
   ctx.stream.After(reducing);
-  Squares(ctx.stream, /*reduced=*/true);
+  Squares(ctx.stream, /*shared=*/true);
   groups_.world->AllReduceSum(ctx.stream, partials_);  // each chunk is non-zero on one rank: the sum is exact
 }
 
@@ -200,5 +208,25 @@ std::vector<StateTensor> Optimizer::State(bool own_rows_only) const {
 
 std::vector<StateTensor> Optimizer::SavedState() const { return State(true); }
 std::vector<StateTensor> Optimizer::LoadedState() const { return State(false); }
+
+std::vector<ReplicaTensor> Optimizer::ReplicatedState() const {
+  std::vector<ReplicaTensor> out;
+  for (const Shard& s : shards_) {
+    const Parameter& p = *s.parameter;
+    const auto add = [&](const std::string& name, const Tensor& t) {
+      if (t.defined()) out.push_back({name, t, p.spec.box});
+    };
+    add(p.name, p.value);
+    add(StrCat(p.name, " (8-bit copy)"), p.copies.rows.codes);
+    add(StrCat(p.name, " (scales of the 8-bit copy)"), p.copies.rows.scales);
+    add(StrCat(p.name, " (transposed 8-bit copy)"), p.copies.cols.codes);
+    add(StrCat(p.name, " (scales of the transposed 8-bit copy)"), p.copies.cols.scales);
+    if (zero_) continue;
+    if (p.master.data() != p.value.data()) add(StrCat(p.name, " (master)"), p.master);
+    add("adamw.m/" + p.name, s.m);
+    add("adamw.v/" + p.name, s.v);
+  }
+  return out;
+}
 
 }  // namespace yardmaster

@@ -37,8 +37,9 @@ class Optimizer {
   // of this step's gradients. ReduceGradients reduces the others.
   void ReduceEarly(const Stream& stream, size_t begin, size_t end);
   void ReduceGradients(const Stream& stream);
-  // -> partials(). Gradients that no other rank shares are squared first, beside what is still on its way on `reducing`;
-  // then ctx.stream waits for that. Either may be the other.
+  // -> partials(). Gradients that no other rank shares, which `reducing` leaves alone, are squared
+  // first, beside what is still on its way there; then ctx.stream waits for that. Either may be the
+  // other.
   void Norm(Context& ctx, const Stream& reducing);
   const Tensor& partials() const { return partials_; }       // F64 [chunks of all parameters], the same on every rank
   // Update and gather. Dense weights come first and travel on `gathering`, which may be ctx.stream, while those of the
@@ -49,12 +50,18 @@ class Optimizer {
   // the weights, and of the moments what it keeps.
   std::vector<StateTensor> SavedState() const;
   std::vector<StateTensor> LoadedState() const;
+  // What must be the same on every rank that holds it: weights as they are computed with, values
+  // and 8-bit copies; with zero 0 masters and moments too. With zero 1 a moment is there once, and
+  // a master that is not the value itself is up to date in its owner's rows alone: other ranks are
+  // sent values.
+  std::vector<ReplicaTensor> ReplicatedState() const;
 
  private:
   // A range of whole rows of a local tensor is one box of it, or up to three (parallel/zero.h).
   struct Shard {
     Parameter* parameter;
     Communicator* group;
+    bool shared() const { return group->size() > 1; }
     std::vector<int64_t> bounds;      // elements of the local tensor, one range per rank of the group
     int64_t begin, end;               // this rank's own range
     int64_t kept_begin, kept_end;     // the range of moments kept here: own (zero 1) or all (zero 0)
@@ -65,11 +72,14 @@ class Optimizer {
     bool quantised_with_update = false;  // this rank updates all rows: its 8-bit copies are made in the same pass
     bool expert = false;
   };
+  // A gradient to which no part of the model contributed in this step is zero: not every part runs
+  // in every step.
+  static void ClearUnused(const Stream& stream, const Parameter& p);
   void Reduce(const Stream& stream, Shard& shard);
   // `work` must not be used on another stream meanwhile.
   void Gather(const Stream& stream, bool expert, Arena& work) const;
   void GatherCopies(const Stream& stream, const Shard& shard, Arena& work) const;
-  void Squares(const Stream& stream, bool reduced) const;
+  void Squares(const Stream& stream, bool shared) const;
   int64_t ChunkOf(const Shard& shard, const Box& local) const;
   std::vector<StateTensor> State(bool own_rows_only) const;
 

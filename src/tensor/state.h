@@ -19,4 +19,12 @@ struct StateTensor {
   ShardSpec spec;
 };
 
+// What several ranks may hold alike, for comparing: of `box` of the global tensor, though not always in its
+// shape (8-bit copies and their scales).
+struct ReplicaTensor {
+  std::string name;  // "model.norm.weight", "<parameter> (8-bit copy)"
+  Tensor tensor;
+  Box box;
+};
+
 }  // namespace yardmaster

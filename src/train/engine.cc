@@ -74,10 +74,8 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
       work_("workspace", dispatch_memory ? dispatch_memory : device),
       step_("step", device),
       exchange_("exchange", dispatch_memory ? dispatch_memory : device) {
-  if (config_.runtime.two_batch_overlap && mode == EngineMode::kTraining) {
+  if (config_.runtime.two_batch_overlap && mode == EngineMode::kTraining)
     second_ = std::make_unique<SecondInTurn>(dispatch_memory ? dispatch_memory : device);
-    in_flight_.resize(2);
-  }
   const bool several = groups.world->size() > 1 || groups.dp->size() > 1;
   if (config_.runtime.overlap && several) {
     if (dispatcher && dispatcher->local_experts() < config_.model.n_routed_experts)
@@ -107,6 +105,9 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
 
   const int64_t largest_batch = static_cast<int64_t>(LargestScheduleValue(train.global_batch_size));
   max_micro_batches_ = largest_batch / (train.micro_batch_size * groups_.dp->size());
+  // As many as two micro-batches show: more of them follow in the same way.
+  in_flight_.resize(static_cast<size_t>(
+      MaxInFlight(StepSchedule(std::min<int64_t>(max_micro_batches_, 2), /*exact=*/false), /*stage=*/0)));
   batch_ = step_.Allocate("batch", DType::kI32, {max_micro_batches_, kBatchParts, micro_batch_tokens()});
   state_ = step_.Allocate("state", DType::kU8, {static_cast<int64_t>(sizeof(StepState))});
   learning_rate_ =
@@ -395,6 +396,12 @@ std::vector<StateTensor> Engine::LoadedState() const {
   if (mode_ == EngineMode::kInference) return model_->registry().State();
   std::vector<StateTensor> state = optimizer_->LoadedState();
   for (const auto& b : model_->registry().buffers()) state.push_back({b->name, b->value, b->spec});
+  return state;
+}
+
+std::vector<ReplicaTensor> Engine::ReplicatedState() const {
+  std::vector<ReplicaTensor> state = optimizer_->ReplicatedState();
+  for (const auto& b : model_->registry().buffers()) state.push_back({b->name, b->value, b->spec.box});
   return state;
 }
 

@@ -1,9 +1,9 @@
 // File: src/train/engine.h
 //
-// All device state of one rank and what is done to it: a training step (step.cc, one screen) and the loss of
-// a micro-batch without training. Everything lives in named arenas whose sizes come from running the same
-// code on the dry device first (Plan), so that nothing is allocated in a step and a run that does not fit is
-// refused before step 1.
+// All device state of one rank and what is done to it: a training step (step.cc, one screen) and
+// the loss of a micro-batch without training. Everything lives in named arenas whose sizes come
+// from running the same code on the dry device first (Plan), so that nothing is allocated in a step
+// and a run that does not fit is refused before step 1.
 //
 //   weights    parameters, buffers, RoPE tables
 //   gradients  main gradients
@@ -12,22 +12,25 @@
 //   workspace  scratch
 //   step       batch, step state, schedules, counters
 //   exchange   scratch of dispatch and combine where they have a stream of their own
-//   second ... saved and workspace of the second of two micro-batches in turn (runtime.two_batch_overlap)
+//   second ... saved and workspace of the second of two micro-batches in turn
+//   (runtime.two_batch_overlap)
 //
-// With several ranks (runtime.overlap) two streams work beside the first: dispatch and combine
-// (nn/moe/moe_layer.cc), and the reductions of the last micro-batch, layer by layer as backward leaves it. The
-// bits do not change. The cpu device does the same on its one stream.
+// With several ranks (runtime.overlap) up to two streams work beside the first: with expert
+// parallelism one for dispatch and combine (nn/moe/moe_layer.cc), and one for gradients and
+// weights: it reduces those of the last micro-batch layer by layer as backward leaves them, and
+// gathers dense weights while the experts' are updated. The bits do not change. The cpu device does
+// the same on its one stream.
 //
-// On a device that records (CUDA graphs) a step is enqueued as one replay. What differs from one step to the
-// next lies in device memory: the batch, counts and offsets, the state with step and tokens, schedules. What
-// the host gives, the number of micro-batches and of tokens, belongs to the recording: when it changes (a
-// batch ramp), one step runs eagerly and the next is recorded anew. Exact replays, timed steps and runs with
-// a hook in the step are eager.
+// On a device that records (CUDA graphs) a step is enqueued as one replay. What differs from one
+// step to the next lies in device memory: the batch, counts and offsets, the state with step and
+// tokens, schedules. What the host gives, the number of micro-batches and of tokens, belongs to the
+// recording: when it changes (a batch ramp), one step runs eagerly and the next is recorded anew.
+// Exact replays, timed steps and runs with a hook in the step are eager.
 //
-// The host need not look at a step before it enqueues the next: its batch is copied in the stream's order,
-// and what each step reports is copied to host memory of its own, until TakeReports. Once a dispatch window
-// was too small, this step and all that follow skip themselves (the overflow flag is sticky) until the host
-// has looked; it then runs them again, the first one in exact mode.
+// The host need not look at a step before it enqueues the next: its batch is copied in the stream's
+// order, and what each step reports is copied to host memory of its own, until TakeReports. Once a
+// dispatch window was too small, this step and all that follow skip themselves (the overflow flag
+// is sticky) until the host has looked; it then runs them again, the first one in exact mode.
 #pragma once
 
 #include <functional>
@@ -43,6 +46,7 @@
 #include "src/model/model.h"
 #include "src/ops/step_control.h"
 #include "src/optim/optimizer.h"
+#include "src/parallel/schedule.h"
 
 namespace yardmaster {
 
@@ -113,6 +117,7 @@ class Engine {
   void SetCounters(int64_t step, int64_t tokens, int64_t skipped);  // on resume
   std::vector<StateTensor> SavedState() const;                      // what this rank writes
   std::vector<StateTensor> LoadedState() const;                     // what this rank needs back
+  std::vector<ReplicaTensor> ReplicatedState() const;  // what must be the same wherever it is held
   void AfterLoad();  // masters were loaded: computes what follows from them
   std::vector<ArenaSize> HighWater();
   Registry registry() { return model_->registry(); }
@@ -132,6 +137,7 @@ class Engine {
  private:
   Context MakeContext(bool second = false);  // second: of the second of two micro-batches in turn
   std::vector<Arena*> Arenas();
+  std::vector<Task> StepSchedule(int64_t micro_batches, bool exact) const;
   bool Replays(bool exact) const;
   void EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact);
   MicroBatch MicroBatchAt(int64_t index, double grad_scale, bool training);
@@ -162,7 +168,7 @@ class Engine {
   std::optional<Stream> reductions_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<Optimizer> optimizer_;  // null in inference
-  std::vector<MicroBatch> in_flight_{1};  // as many as the schedule has between forward and backward
+  std::vector<MicroBatch> in_flight_;  // as many as the schedule has between forward and backward
   int64_t max_micro_batches_ = 0;
   // int32 [max_micro_batches, 4, T]: tokens, targets, positions, first token of the document
   Tensor batch_;

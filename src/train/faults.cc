@@ -30,15 +30,13 @@ int64_t Number(const std::string& text, const std::string& field) {
   return value;
 }
 
-// Changes the first element of a tensor.
-template <class F>
+// Changes the first element of a tensor, of type T.
+template <class T, class F>
 void Change(Device& device, const Tensor& t, F&& f) {
-  DispatchFloat(t.dtype(), [&]<class T>() {
-    T value{};
-    device.CopyToHost(&value, t.data(), sizeof(T));
-    f(value);
-    device.CopyFromHost(t.data(), &value, sizeof(T));
-  });
+  T value{};
+  device.CopyToHost(&value, t.data(), sizeof(T));
+  f(value);
+  device.CopyFromHost(t.data(), &value, sizeof(T));
 }
 
 }  // namespace
@@ -88,25 +86,25 @@ void StepFaults::BeforeBatch(int64_t step) const {
 }
 
 void StepFaults::AfterBackward(int64_t step, Engine& engine) const {
-  if (At(step, "nan"))
-    Change(engine.device(), Find(engine, fault_.tensor).grad, [](auto& value) { value = std::nan(""); });
+  if (At(step, "nan")) {
+    const Tensor& grad = Find(engine, fault_.tensor).grad;
+    DispatchFloat(grad.dtype(), [&]<class T>() {
+      Change<T>(engine.device(), grad, [](T& value) { value = static_cast<T>(std::nan("")); });
+    });
+  }
   if (At(step, "bug")) throw InternalError(StrCat("a bug that ", kVariable, " asked for"));
   if (At(step, "count")) {
     const Tensor load = engine.model().load_counts();
-    int64_t pairs = 0;
-    engine.device().CopyToHost(&pairs, load.data(), sizeof(pairs));
-    --pairs;
-    engine.device().CopyFromHost(load.data(), &pairs, sizeof(pairs));
+    Change<int64_t>(engine.device(), load, [](int64_t& pairs) { --pairs; });
   }
 }
 
 void StepFaults::AfterStep(int64_t step, Engine& engine) const {
   if (!At(step, "flip")) return;
   const Parameter& p = Find(engine, fault_.tensor);
-  Change(engine.device(), p.value.defined() ? p.value : p.master, [](auto& value) {
-    // The lowest bit of the mantissa: nothing but a comparison finds it.
-    reinterpret_cast<unsigned char*>(&value)[0] ^= 1;
-  });
+  // Of what is multiplied. The lowest bit of a number's mantissa: nothing but a comparison finds it.
+  Change<unsigned char>(engine.device(), p.copies.defined() ? p.copies.rows.codes : p.value,
+                        [](unsigned char& byte) { byte ^= 1; });
 }
 
 }  // namespace yardmaster

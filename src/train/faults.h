@@ -14,7 +14,8 @@
 namespace yardmaster {
 
 struct StepFault {
-  // nan: a gradient becomes NaN before it is reduced.   flip: a bit of a weight flips after the step.
+  // nan: a gradient becomes NaN before it is reduced.
+  // flip: a bit of a weight, in a recipe of its 8-bit copy, flips after the step.
   // count: a (token, expert) pair vanishes from the load.   throw: reading the batch fails.
   // bug: an exception within the step, of which the others learn nothing.
   // stall: the rank does nothing any more.   kill: SIGKILL before the step.

@@ -112,6 +112,8 @@ void TrainingRun::Open() {
         faults_ = StepFaults(runtime_.rank());
       },
       "reading which faults to make");
+  const std::string windows = runtime_.mesh().ep() > 1 ? WindowWarning(config_) : "";
+  if (!windows.empty() && runtime_.rank() == 0) LogWarning(windows);
   lock_.emplace(config_.run.dir, agreement_);
   if (!lock_->warning().empty()) LogWarning(lock_->warning());
 
@@ -437,7 +439,7 @@ int TrainingRun::Run() {
       compared = true;
     }
     if (due(config_.train.replica_check_every_steps, state_.step))
-      CheckReplicas(engine_->LoadedState(), state_.step, engine_->device(), agreement_);
+      CheckReplicas(engine_->ReplicatedState(), state_.step, engine_->device(), agreement_);
     if (due(config_.train.eval_every_steps, state_.step) && state_.step < last_step) Validate();
     signals = signals_;  // some may have come during the evaluation
     signals_.save = false;

@@ -41,14 +41,13 @@ std::vector<int> Suspects(const std::map<std::string, std::vector<int>>& by_chec
 
 }  // namespace
 
-void CheckReplicas(const std::vector<StateTensor>& state, int64_t step, Device& device,
+void CheckReplicas(const std::vector<ReplicaTensor>& state, int64_t step, Device& device,
                    Agreement& agreement) {
   if (agreement.size() == 1) return;
   std::vector<char> staging(size_t{1} << 20);
   std::string mine;  // a line for each box: its name, a tab, its checksum
-  for (const StateTensor& s : state) {
-    const Box& box = s.spec.box;
-    mine += StrCat(s.name, " ", Shape(box.begin), " + ", Shape(box.extent), "\t",
+  for (const ReplicaTensor& s : state) {
+    mine += StrCat(s.name, " ", Shape(s.box.begin), " + ", Shape(s.box.extent), "\t",
                    StrFormat("%08x", Checksum(s.tensor, device, staging)), "\n");
   }
   std::map<std::string, std::map<std::string, std::vector<int>>> boxes;  // box -> checksum -> ranks

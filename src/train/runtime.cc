@@ -130,7 +130,7 @@ void Runtime::MakeDevice(const Config& config) {
   const bool shared = local_size > gpus;
   if (shared)
     LogInfo(StrCat("  ", local_size, " ranks share ", gpus, gpus == 1 ? " GPU" : " GPUs",
-                   ": for tests; what they send goes through sockets"));
+                   ": for tests; what NCCL carries between them goes through sockets"));
   nccl_ = std::make_unique<NcclWorld>(
       world_, agreement_.get(), device_.get(),
       NcclOptions{.share_device = shared,

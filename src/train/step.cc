@@ -1,9 +1,14 @@
-// The training step. Everything here is enqueued on the stream; the host waits for nothing and reads nothing.
+// The training step. Everything here is enqueued, on the stream or beside it (engine.h); the host
+// waits for nothing and reads nothing, but where Engine::Replays says that it takes part: counts,
+// in exact mode, with ep.transport: nccl_exact and with moe.gemm: loop.
 #include "src/ops/elementwise.h"
-#include "src/parallel/schedule.h"
 #include "src/train/engine.h"
 
 namespace yardmaster {
+
+std::vector<Task> Engine::StepSchedule(int64_t micro_batches, bool exact) const {
+  return OneStageSchedule(micro_batches, second_ && !exact ? 2 : 1);
+}
 
 void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exact) {
   Context ctx = MakeContext();
@@ -28,7 +33,7 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
       };
     }
   };
-  for (const Task& task : OneStageSchedule(micro_batches, second_ && !exact ? 2 : 1)) {
+  for (const Task& task : StepSchedule(micro_batches, exact)) {
     const bool forward = task.pass == Pass::kForward;
     MicroBatch& mb = in_flight_.front();
     if (forward) begin(task.micro_batch, &mb);

@@ -1,5 +1,8 @@
 #include "src/train/summary.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "src/base/error.h"
 #include "src/base/strings.h"
 #include "src/config/parameters.h"
@@ -84,6 +87,17 @@ std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector
   return out + StrFormat("  %-12s %14s %14s\n", "in all",
                          HumanBytes(static_cast<double>(planned_sum)).c_str(),
                          actual.empty() ? "" : HumanBytes(static_cast<double>(actual_sum)).c_str());
+}
+
+std::string WindowWarning(const Config& c) {
+  const double factor = c.ep.ragged_buffer_factor, capacity = c.moe.capacity_factor;
+  // Of the balanced load, that which is left where a capacity drops some.
+  const double load = capacity > 0 ? std::min(capacity, 1.0) : 1.0;
+  if (factor < 0 || factor >= load || c.model.n_routed_experts == 0) return "";
+  return StrFormat(
+      "ep.ragged_buffer_factor %g: a balanced load alone needs %g. Every step will be computed twice, the "
+      "second time with rows crossing in %.0f rounds or more",
+      factor, load, std::ceil(load / factor));
 }
 
 std::string BarsLine(const std::string& validation_prefix, double loss) {

@@ -21,6 +21,10 @@ std::string PrecisionTable(const Config& config, DeviceKind device);
 // One row per arena: planned bytes and, once they are known, what a step really used.
 std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual);
 
+// What a user should know of ep.ragged_buffer_factor before a run with expert parallelism: that even a
+// balanced load does not fit, and what every step costs then. "" where it fits.
+std::string WindowWarning(const Config& config);
+
 // The bars of PREFIX.json beside a validation loss: "validation loss 1.98 nats per token: passes the byte
 // trigram table (2.21)". Of the held-out part alone, for a loss over all of it; else "".
 std::string BarsLine(const std::string& validation_prefix, double loss);

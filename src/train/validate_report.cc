@@ -59,6 +59,8 @@ std::string ValidateReport(const std::string& config_path, const Config& config)
   const DeviceKind device = PlannedDevice(config, &reason);
   out += StrCat("  device              ", device == DeviceKind::kCuda ? "cuda" : "cpu", " (", reason, ")\n");
   out += PrecisionTable(config, device);
+  const std::string windows = config.parallel.ep == 1 ? "" : WindowWarning(config);
+  if (!windows.empty()) out += StrCat("  warning             ", windows, "\n");
   const std::vector<std::string> unsupported = UnsupportedFeatures(config);
   if (!unsupported.empty()) return out + "This version cannot run:\n  " + StrJoin(unsupported, "\n  ") + "\n";
   return out + "Memory of a rank that holds the whole model:\n" + MemoryOnOneRank(config, device);

@@ -34,8 +34,7 @@ TEST_CASE("ep4 on one rank, ep1, ep2, and back: equal state, and the next step w
       INFO(loaded.output);
       REQUIRE(loaded.code == 0);
       CHECK(Contains(loaded.output, "resume       from step 3"));
-      REQUIRE(After(saved.output, "state sha256").size() > 60);
-      CHECK(After(loaded.output, "state sha256") == After(saved.output, "state sha256"));
+      CHECK(HashOf(loaded) == HashOf(saved));
 
       REQUIRE(runs.Train(to.ranks, name, settings(to, 4)).code == 0);
       REQUIRE(runs.Train(from.ranks, copy, settings(from, 4)).code == 0);

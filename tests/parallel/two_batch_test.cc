@@ -19,6 +19,9 @@ TEST_CASE("two micro-batches in turn change no bit") {
       {"recompute", 2, {"train.global_batch_size=8", "parallel.ep=2", "runtime.recompute=projections"}},
       {"small windows", 2, {"train.global_batch_size=8", "parallel.ep=2", "ep.ragged_buffer_factor=1"}},
       {"fp8_block", 2, {"train.global_batch_size=8", "parallel.ep=2", "precision.compute=fp8_block"}},
+      {"8-bit rows",
+       2,
+       {"train.global_batch_size=8", "parallel.ep=2", "precision.compute=mxfp8", "ep.payload=recipe"}},
   };
   for (const Case& c : cases) {
     INFO(c.name);
@@ -33,12 +36,11 @@ TEST_CASE("two micro-batches in turn change no bit") {
       REQUIRE(run.code == 0);
       CHECK(Contains(run.output, "second saved") == in_turn);
       if (in_turn) {
-        CHECK(After(run.output, "state sha256") == sha);
+        CHECK(HashOf(run) == sha);
         CHECK(runs.Steps(name) == runs.Steps(c.name));
       }
-      sha = After(run.output, "state sha256");
+      sha = HashOf(run);
     }
-    CHECK(!sha.empty());
   }
 }
 

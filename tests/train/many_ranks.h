@@ -128,6 +128,14 @@ inline std::string After(const std::string& text, const std::string& label) {
   return text.substr(at + label.size(), text.find('\n', at) - at - label.size());
 }
 
+// The hash of its state that a run printed at its end, 64 digits: it must have.
+inline std::string HashOf(const RunResult& run) {
+  const std::string text = After(run.output, "state sha256");
+  const size_t begin = std::min(text.find_first_not_of(' '), text.size());
+  YM_CHECK_EQ(text.size() - begin, size_t{64}, run.output);
+  return text.substr(begin);
+}
+
 // The largest difference of two sets of tensors, each relative to the largest element of its tensor; of the
 // tensors whose names begin with `prefix` ("" : all), of which there must be some.
 inline double LargestDifference(const std::map<std::string, std::vector<double>>& a,

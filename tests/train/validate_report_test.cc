@@ -66,6 +66,29 @@ TEST_CASE("the report is of the device that a run would take") {
   CHECK(Contains(loop, "device              cuda"));
 }
 
+TEST_CASE("windows that no step's load fits are told before a run") {
+  const auto report = [](std::vector<std::string> overrides) {
+    return ValidateReport("tiny", LoadConfig("configs/tiny_deepseek_v3.yaml", overrides).config);
+  };
+  const std::string small = report({"parallel.ep=2", "ep.ragged_buffer_factor=0.07"});
+  INFO(small);
+  CHECK(Contains(small,
+                 "Every step will be computed twice, the second time with rows crossing in 15 "
+                 "rounds or more"));
+  CHECK(Contains(report({"parallel.ep=auto", "ep.ragged_buffer_factor=0.5"}), "in 2 rounds or more"));
+  // What a capacity lets through may fit.
+  CHECK(
+      Contains(report({"parallel.ep=2", "ep.ragged_buffer_factor=0.5", "moe.capacity_factor=0.75"}),
+               "alone needs 0.75"));
+  CHECK_FALSE(
+      Contains(report({"parallel.ep=2", "ep.ragged_buffer_factor=0.5", "moe.capacity_factor=0.5"}),
+               "warning"));
+  CHECK_FALSE(Contains(report({"parallel.ep=2", "ep.ragged_buffer_factor=1"}), "warning"));
+  CHECK_FALSE(Contains(report({"parallel.ep=2"}), "warning"));
+  CHECK_FALSE(Contains(report({"parallel.ep=1", "ep.ragged_buffer_factor=0.5"}),
+                       "warning"));  // the window holds all
+}
+
 TEST_CASE("the tiny configuration shows its memory") {
   const LoadedConfig loaded = LoadConfig("configs/tiny_deepseek_v3.yaml", {});
   CHECK(UnsupportedFeatures(loaded.config).empty());

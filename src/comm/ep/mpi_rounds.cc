@@ -35,15 +35,10 @@ void MpiDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, Routi
 void MpiDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round,
                          const Tensor& sent, const Tensor& window) {
   if (stream.dry()) return;
-  const int64_t L = local_experts(), begin = expert_begin();
-  int64_t* offsets = handle.offsets.as<int64_t>();
-  std::fill(offsets, offsets + L + 1, 0);
-  const std::vector<Round>& mine = handle.rounds[static_cast<size_t>(options_.ep_index)];
-  if (round < static_cast<int64_t>(mine.size())) {
-    for (const RoundSegment& s : mine[static_cast<size_t>(round)])
-      offsets[s.expert - begin + 1] = s.end - s.begin;
-  }
-  for (int64_t l = 0; l < L; ++l) offsets[l + 1] += offsets[l];
+  const std::vector<int64_t> offsets =
+      OffsetsOfRound(handle.rounds[static_cast<size_t>(options_.ep_index)], round, expert_begin(),
+                     local_experts());
+  std::copy(offsets.begin(), offsets.end(), handle.offsets.as<int64_t>());
   ExchangeRound(handle, round, sent, window, false, "dispatch of a round");
 }
 

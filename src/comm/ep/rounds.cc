@@ -40,4 +40,15 @@ std::vector<std::vector<Round>> RoundsOfGroup(const int64_t* counts, int64_t n, 
   return rounds;
 }
 
+std::vector<int64_t> OffsetsOfRound(const std::vector<Round>& rounds, int64_t round,
+                                    int64_t first_expert, int64_t L) {
+  std::vector<int64_t> offsets(static_cast<size_t>(L + 1), 0);
+  if (round < static_cast<int64_t>(rounds.size())) {
+    for (const RoundSegment& s : rounds[static_cast<size_t>(round)])
+      offsets[static_cast<size_t>(s.expert - first_expert + 1)] = s.end - s.begin;
+  }
+  for (size_t l = 0; l < static_cast<size_t>(L); ++l) offsets[l + 1] += offsets[l];
+  return offsets;
+}
+
 }  // namespace yardmaster

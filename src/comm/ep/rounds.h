@@ -29,6 +29,11 @@ std::vector<Round> CutRounds(const std::vector<int64_t>& rows, int64_t first_exp
 // RoutingHandle::counts.
 std::vector<std::vector<Round>> RoundsOfGroup(const int64_t* counts, int64_t n, int64_t E, int64_t L);
 
+// RoutingHandle::offsets in a round of a rank that owns the L experts from first_expert on: where
+// the rows of each begin in the window, and the end. Zeros where the rank has no such round.
+std::vector<int64_t> OffsetsOfRound(const std::vector<Round>& rounds, int64_t round, int64_t first_expert,
+                                    int64_t L);
+
 // What one source sends in a round: f(expert, first, row, rows) for rows [first, first + rows) of those it has for the
 // expert, at [row, row + rows) of the window. Its rows for expert e are [begin_of(e), begin_of(e) + count_of(e)) of all.
 template <class Begin, class Count, class F>

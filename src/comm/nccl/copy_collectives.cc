@@ -2,10 +2,9 @@
 
 #include <cudaTypedefs.h>
 
-#include <algorithm>
-
 #include "kernels/reduce/ordered_reduce.h"
 #include "src/base/check.h"
+#include "src/comm/nccl/ranges.h"
 #include "src/comm/nccl/reduce_type.h"
 #include "src/device/cuda/cuda_stream.h"
 
@@ -23,18 +22,6 @@ PFN_cuStreamBatchMemOp_v11070 MemoryOperations() {
       cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &function, 11070, cudaEnableDefault, &found);
   if (error != cudaSuccess || found != cudaDriverEntryPointSuccess) return nullptr;
   return reinterpret_cast<PFN_cuStreamBatchMemOp_v11070>(function);
-}
-
-// How many of a range's elements are in the segment that begins at `done`.
-int64_t Length(const std::vector<int64_t>& bounds, int r, int64_t done, int64_t segment) {
-  const auto i = static_cast<size_t>(r);
-  return std::clamp<int64_t>(bounds[i + 1] - bounds[i] - done, 0, segment);
-}
-
-int64_t Longest(const std::vector<int64_t>& bounds) {
-  int64_t longest = 0;
-  for (size_t r = 0; r + 1 < bounds.size(); ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
-  return longest;
 }
 
 }  // namespace
@@ -60,28 +47,57 @@ void CopyCollectives::Batch::Raise(const char* flag) {
   ops_.push_back(write);
 }
 
-void CopyCollectives::Batch::Run(const CudaDevice& device, cudaStream_t stream, const char* what) const {
+CUresult CopyCollectives::Batch::TryRun(cudaStream_t stream) const {
   static const PFN_cuStreamBatchMemOp_v11070 run = MemoryOperations();
-  if (run == nullptr)
-    device.Fail("this driver has no memory operations of streams", what, "cuStreamBatchMemOp", ExitCode::kConfig);
-  const CUresult result = run(stream, static_cast<unsigned>(ops_.size()), const_cast<CUstreamBatchMemOpParams*>(ops_.data()), 0);
+  if (run == nullptr) return CUDA_ERROR_NOT_SUPPORTED;
+  return run(stream, static_cast<unsigned>(ops_.size()),
+             const_cast<CUstreamBatchMemOpParams*>(ops_.data()), 0);
+}
+
+void CopyCollectives::Batch::Run(const CudaDevice& device, cudaStream_t stream, const char* what) const {
+  const CUresult result = TryRun(stream);
   if (result != CUDA_SUCCESS)
     device.Fail(StrCat("error ", static_cast<int>(result)), what, "cuStreamBatchMemOp", ExitCode::kInternal);
 }
 
+// By doing what a transfer does, once: the driver has no attribute that promises it.
+std::string CopyCollectives::WhyNoMemoryOperations(CudaDevice* device) {
+  constexpr const char* kOp = "trying memory operations of streams";
+  DeviceBuffer memory;
+  device->Check(cudaMalloc(memory.address(), sizeof(uint32_t)), kOp, "cudaMalloc");
+  const auto* flag = static_cast<const char*>(memory.get());
+  const cudaStream_t stream = device->compute_stream();
+  uint32_t value = 7;
+  device->CopyFromHost(memory.get(), &value, sizeof(value));
+  Batch batch;
+  batch.Raise(flag);
+  batch.Await(flag);
+  const CUresult result = batch.TryRun(stream);
+  if (result != CUDA_SUCCESS)
+    return StrCat("its driver refuses memory operations of streams (cuStreamBatchMemOp: error ",
+                  static_cast<int>(result), ")");
+  device->Check(cudaStreamSynchronize(stream), kOp, "cudaStreamSynchronize");
+  device->CopyToHost(&value, memory.get(), sizeof(value));
+  return value == 0 ? "" : StrCat("memory operations of its streams leave ", value, " where 0 was written");
+}
+
 std::string CopyCollectives::WhyNot(CudaDevice* device, MpiCommunicator* control, const std::string& host) {
-  if (control->size() > PeerTable::kMaxPeers) return StrCat("more than ", PeerTable::kMaxPeers, " ranks");
-  return IpcPeers::WhyNot(device, control, host);
+  if (control->size() > PeerTable::kMaxPeers)
+    return StrCat(control->name(), " has more than ", PeerTable::kMaxPeers, " ranks");
+  const std::string unreachable = IpcPeers::WhyNot(device, control, host);
+  return unreachable.empty() ? IpcPeers::FirstTrouble(control, WhyNoMemoryOperations(device)) : unreachable;
 }
 
 CopyCollectives::CopyCollectives(CudaDevice* device, std::unique_ptr<MpiCommunicator> control,
                                  int64_t staging_bytes)
     : device_(device),
       control_(std::move(control)),
-      peers_(device, control_.get()),
+      peers_(device, control_.get(),
+             {.what = "staging memory of copies between ranks",
+              .setting = "runtime.copy_engines",
+              .hint = "set runtime.copy_engines to false: NCCL carries everything then"}),
       rank_(control_->rank()),
       size_(control_->size()),
-      staging_bytes_(staging_bytes),
       row_bytes_(staging_bytes / (kSlots * (size_ - 1)) / 256 * 256) {
   YM_CHECK_GE(row_bytes_, 256, control_->name(), ": staging of ", staging_bytes, " bytes for ", size_, " ranks");
   constexpr const char* kOp = "start of copies between ranks";
@@ -164,15 +180,15 @@ void CopyCollectives::ReduceScatterSum(const Stream& stream, const Tensor& x, co
   std::vector<int> others;
   for (int i = 1; i < size_; ++i) others.push_back((rank_ + i) % size_);
   ForSegments(
-      s, Longest(bounds), segment, kOp,
+      s, LongestRange(bounds), segment, kOp,
       [&](int64_t done, int slot) {
         for (const int to : others) {
-          const int64_t n = Length(bounds, to, done, segment);
+          const int64_t n = LengthInSegment(bounds, to, done, segment);
           if (n > 0) Push(to, slot, at(to, done), n * width, kOp);
         }
       },
       [&](int64_t done, int slot) {
-        const int64_t own = Length(bounds, rank_, done, segment);
+        const int64_t own = LengthInSegment(bounds, rank_, done, segment);
         if (own == 0) return;
         Take(s, others, slot, kOp);
         YM_CUDA_CHECK(stream, kOp,
@@ -196,16 +212,16 @@ void CopyCollectives::AllGather(const Stream& stream, const Tensor& x, const std
   char* data = static_cast<char*>(x.data());
   const auto at = [&](int r, int64_t done) { return data + (bounds[static_cast<size_t>(r)] + done) * width; };
   ForSegments(
-      s, Longest(bounds), segment, kOp,
+      s, LongestRange(bounds), segment, kOp,
       [&](int64_t done, int slot) {
-        const int64_t own = Length(bounds, rank_, done, segment);
+        const int64_t own = LengthInSegment(bounds, rank_, done, segment);
         for (int i = 1; i < size_ && own > 0; ++i)
           Push((rank_ + i) % size_, slot, at(rank_, done), own * width, kOp);
       },
       [&](int64_t done, int slot) {
         for (int i = 1; i < size_; ++i) {
           const int from = (rank_ + size_ - i) % size_;
-          const int64_t n = Length(bounds, from, done, segment);
+          const int64_t n = LengthInSegment(bounds, from, done, segment);
           if (n == 0) continue;
           Take(s, {from}, slot, kOp);
           YM_CUDA_CHECK(stream, kOp,

@@ -25,21 +25,22 @@
 
 #include "src/comm/ep/cuda/ipc_peers.h"
 #include "src/comm/mpi/mpi_world.h"
+#include "src/comm/nccl/nccl_options.h"
 #include "src/device/cuda/cuda_device.h"
 
 namespace yardmaster {
 
 class CopyCollectives {
  public:
-  // As IpcPeers::WhyNot.
+  // Why the ranks of `control` cannot copy so, or "", as IpcPeers::WhyNot: each must reach the
+  // others' memory, and its driver must do memory operations of streams. Collective.
   static std::string WhyNot(CudaDevice* device, MpiCommunicator* control, const std::string& host);
   // Collective over the group that `control` stands for. staging_bytes: of this rank, at least 64 KiB.
   CopyCollectives(CudaDevice* device, std::unique_ptr<MpiCommunicator> control, int64_t staging_bytes);
   ~CopyCollectives();
 
   // Whether a tensor is worth the two events and the memory operations; the same on every rank.
-  static bool Takes(const Tensor& x) { return x.bytes() >= 64 * 1024; }
-  int64_t staging_bytes() const { return staging_bytes_; }
+  static bool Takes(const Tensor& x) { return x.bytes() >= kLeastCopiedBytes; }
   // As those of Communicator, which has checked the arguments. One at a time.
   void ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds);
   void AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds);
@@ -51,10 +52,12 @@ class CopyCollectives {
     void Await(const char* flag);                // until it is 1, and then sets it to 0
     void Raise(const char* flag);                // to 1, after all that the stream has done
     void Run(const CudaDevice& device, cudaStream_t stream, const char* what) const;
+    CUresult TryRun(cudaStream_t stream) const;
 
    private:
     std::vector<CUstreamBatchMemOpParams> ops_;
   };
+  static std::string WhyNoMemoryOperations(CudaDevice* device);
   enum Flag { kFull, kCredit };
   char* FlagAt(int at, Flag flag, int other, int slot) const;
   char* Row(int at, int from, int slot) const;
@@ -72,7 +75,7 @@ class CopyCollectives {
   std::unique_ptr<MpiCommunicator> control_;
   IpcPeers peers_;
   int rank_, size_;
-  int64_t staging_bytes_, row_bytes_;
+  int64_t row_bytes_;
   CudaStreamHandle pusher_;  // what is sent, beside the stream that adds what has come
   CudaEvent fork_, sent_, taken_[2], join_;
 };

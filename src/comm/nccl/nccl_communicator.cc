@@ -9,6 +9,7 @@
 #include "src/comm/nccl/copy_collectives.h"
 #include "src/comm/nccl/nccl_communicator_impl.h"
 #include "src/comm/nccl/nccl_library.h"
+#include "src/comm/nccl/ranges.h"
 #include "src/comm/nccl/reduce_type.h"
 #include "src/device/cuda/cuda_stream.h"
 
@@ -48,18 +49,15 @@ void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, 
   const int size = comm.size(), rank = comm.rank();
   const int64_t width = DTypeBytes(x.dtype()), segment = kNcclScratchBytes / (size - 1) / 256 * 256 / width;
   char* data = static_cast<char*>(x.data());
-  int64_t longest = 0;
-  for (int r = 0; r < size; ++r) longest = std::max(longest, bounds[r + 1] - bounds[r]);
+  const int64_t longest = LongestRange(bounds);
   for (int64_t done = 0; done < longest; done += segment) {
-    const auto length = [&](int r) {
-      return std::clamp<int64_t>(bounds[r + 1] - bounds[r] - done, 0, segment);
-    };
-    const int64_t own = length(rank);
+    const int64_t own = LengthInSegment(bounds, rank, done, segment);
     char* own_data = data + (bounds[rank] + done) * width;
     std::vector<Transfer> sends, receives;
     for (int i = 1; i < size; ++i) {
       const int to = (rank + i) % size, from = (rank + size - i) % size;
-      sends.push_back({to, data + (bounds[to] + done) * width, length(to) * width});
+      sends.push_back(
+          {to, data + (bounds[to] + done) * width, LengthInSegment(bounds, to, done, segment) * width});
       receives.push_back({from, scratch + (from - (from > rank)) * segment * width, own * width});
     }
     comm.Exchange(stream, sends, receives, what);

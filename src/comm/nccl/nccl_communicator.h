@@ -5,7 +5,7 @@
 // order (kernels/reduce), so that FP32 and FP64 sums have the bits of MpiCommunicator's whatever algorithm,
 // ring or number of channels NCCL chooses, and a run repeats them. A reduce-scatter moves what NCCL's own
 // would, (n - 1) / n of the tensor in each direction; small tensors are gathered whole. Values of other ranks
-// pass through working memory of fixed size, taken when the group is made (NcclWorld::scratch_bytes). Large
+// pass through working memory of fixed size (kNcclScratchBytes), taken when the group is made. Large
 // reduce-scatters and gathers go by copy engines where they can (copy_collectives.h).
 //
 // Everything is enqueued on the stream that is given, captured like any kernel, and logged for the watchdog.

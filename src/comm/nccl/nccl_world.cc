@@ -36,6 +36,7 @@ struct NcclWorld::Impl {
       links;               // by ranks and, apart, name
   std::mutex links_mutex;  // the watchdog looks through them
   int64_t copy_staging_bytes = 0;  // 0: no copy engines
+  std::string no_copies;           // why the first group without them has none, where they were asked for
   std::unique_ptr<Watchdog> watchdog;
 
   std::string LibraryError() {
@@ -107,9 +108,15 @@ std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& ranks
   config.commName = name.c_str();
   nccl.Check(nccl.CommInitRankConfig(&link->comm, group->size, id, group->rank, &config),
              "ncclCommInitRankConfig", "connecting group " + name);
-  if (impl_->copy_staging_bytes > 0 && !apart &&
-      CopyCollectives::WhyNot(impl_->device, control.get(), impl_->world->host()).empty())
-    link->copies = std::make_unique<CopyCollectives>(impl_->device, std::move(control), impl_->copy_staging_bytes);
+  if (impl_->copy_staging_bytes > 0 && !apart) {
+    const std::string why_not = CopyCollectives::WhyNot(impl_->device, control.get(), impl_->world->host());
+    if (why_not.empty()) {
+      link->copies = std::make_unique<CopyCollectives>(impl_->device, std::move(control),
+                                                       impl_->copy_staging_bytes);
+    } else if (impl_->no_copies.empty()) {
+      impl_->no_copies = why_not;
+    }
+  }
   {
     const std::lock_guard<std::mutex> lock(impl_->links_mutex);
     impl_->links[key] = link;
@@ -123,14 +130,8 @@ void NcclWorld::Replayed(const Stream& stream) { impl_->log->Replayed(CudaStream
 std::string NcclWorld::description() const {
   bool copies = false;
   for (const auto& [key, link] : impl_->links) copies = copies || link->copies;
-  return StrCat("NCCL ", Nccl().version, copies ? " and copy engines" : "");
-}
-
-size_t NcclWorld::scratch_bytes() const {
-  int64_t bytes = 0;
-  for (const auto& [key, link] : impl_->links)
-    bytes += kNcclScratchBytes + (link->copies ? link->copies->staging_bytes() : 0);
-  return static_cast<size_t>(bytes);
+  return StrCat("NCCL ", Nccl().version, copies ? " and copy engines" : "",
+                impl_->no_copies.empty() ? "" : StrCat(" (without copy engines: ", impl_->no_copies, ")"));
 }
 
 }  // namespace yardmaster

@@ -12,21 +12,10 @@
 #include "src/base/agreement.h"
 #include "src/comm/communicator.h"
 #include "src/comm/mpi/mpi_world.h"
+#include "src/comm/nccl/nccl_options.h"
 #include "src/device/device.h"
 
 namespace yardmaster {
-
-struct NcclOptions {
-  // Several ranks may have the same GPU, for tests. NCCL refuses that unless each is made to look like a
-  // machine of its own, which then talk through sockets (NCCL_HOSTID; NCCL_SOCKET_IFNAME and NCCL_IB_DISABLE
-  // unless they are set).
-  bool share_device = false;
-  double timeout_seconds = 600;
-  // Large tensors go by copy engines within groups whose ranks reach each other's memory.
-  bool copy_engines = true;
-  // Of each such group. In a graph each copy and each wait for one costs tens of microseconds: segments are large.
-  int64_t copy_staging_bytes = int64_t{256} << 20;
-};
 
 class NcclWorld {
  public:
@@ -47,8 +36,8 @@ class NcclWorld {
   // at it as one operation, and names the one within it that does not end.
   void Replayed(const Stream& stream);
 
-  std::string description() const;  // "NCCL 2.28.9", "NCCL 2.28.9 and copy engines"
-  size_t scratch_bytes() const;     // working memory of all groups
+  // "NCCL 2.28.9", "NCCL 2.28.9 and copy engines"; with why a group has none, where they were asked for.
+  std::string description() const;
 
  private:
   struct Impl;

@@ -18,6 +18,5 @@ std::unique_ptr<Communicator> NcclWorld::Group(const std::vector<int64_t>& /*ran
 }
 void NcclWorld::Replayed(const Stream& /*stream*/) {}
 std::string NcclWorld::description() const { return ""; }
-size_t NcclWorld::scratch_bytes() const { return 0; }
 
 }  // namespace yardmaster

@@ -16,10 +16,10 @@ inline Tensor AllocateDispatched(const Context& ctx, Arena& arena, const char* w
                                    : arena.Allocate(what, ctx.types.compute, {rows, D});
 }
 
-// x_TD as it is carried: x itself, or packed in ctx.work within the caller's scope.
-inline Tensor PackForDispatch(Context& ctx, const Tensor& x) {
+// x_TD as it is carried: x itself, or packed in `arena`, which must keep it until the rows are on their way.
+inline Tensor PackForDispatch(Context& ctx, const Tensor& x, Arena& arena) {
   if (!ctx.types.recipe.quantised_dispatch) return x;
-  const Tensor wire = AllocateDispatched(ctx, ctx.work, "moe/wire", x.dim(0), x.dim(1));
+  const Tensor wire = AllocateDispatched(ctx, arena, "moe/wire", x.dim(0), x.dim(1));
   PackRows(ctx.stream, {.format = *ctx.types.recipe.format, .x = x, .wire = wire}, ctx.work);
   return wire;
 }

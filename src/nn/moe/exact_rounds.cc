@@ -23,7 +23,7 @@ void ForwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher, 
   const bool quantised = ctx.types.recipe.quantised_dispatch;
   const Tensor x = quantised ? SendOrderOfDispatched(ctx, "rounds/x", s) : rows;
   const Tensor w = ctx.work.Allocate("rounds/w", ctx.types.accum, {s.router.w.elements()});
-  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.x), s.router.w, x, w);
+  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.x, ctx.work), s.router.w, x, w);
   for (int64_t r = 0; r < dispatcher.NumRounds(s.handle); ++r) {
     dispatcher.Send(ctx.stream, s.handle, r, x, s.x_RD);
     dispatcher.Send(ctx.stream, s.handle, r, w, s.w_R);
@@ -41,8 +41,8 @@ void BackwardInRounds(Context& ctx, MicroBatch& mb, RoundDispatcher& dispatcher,
   const Tensor rows = SendOrder(ctx, "rounds/rows", s);  // dy on its way there, dx on its way back
   const Tensor dy = quantised ? SendOrderOfDispatched(ctx, "rounds/dy", s) : rows;
   const Tensor w = ctx.work.Allocate("rounds/w", ctx.types.accum, {s.router.w.elements()});  // and dw
-  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.x), s.router.w, x, w);
-  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.dy), {}, dy, {});
+  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.x, ctx.work), s.router.w, x, w);
+  dispatcher.Pack(ctx.stream, s.handle, PackForDispatch(ctx, s.dy, ctx.work), {}, dy, {});
   for (int64_t r = 0; r < dispatcher.NumRounds(s.handle); ++r) {
     dispatcher.Send(ctx.stream, s.handle, r, x, s.x_RD);
     dispatcher.Send(ctx.stream, s.handle, r, w, s.w_R);

@@ -7,12 +7,6 @@
 #include "src/ops/wire_rows.h"
 
 namespace yardmaster {
-namespace {
-
-// How many rows there are, known to the device alone: offsets[L].
-Tensor NumRows(const Tensor& offsets) { return offsets.Slice(offsets.dim(0) - 1, offsets.dim(0)); }
-
-}  // namespace
 
 GroupedExperts::GroupedExperts(ParameterList& list, const std::string& prefix, int64_t E, int64_t D,
                                int64_t F, int64_t begin, int64_t count, double init_std)

@@ -52,9 +52,11 @@ void MoeLayer::DispatchForward(Context& ctx, MicroBatch& mb, const Tensor& y, Mo
   const int64_t R = dispatcher_->window_rows(mb.T()), D = s.x.cols();
   s.x_RD = AllocateDispatched(ctx, *mb.saved, "moe/x_RD", R, D);
   s.w_R = mb.saved->Allocate("moe/w_R", ctx.types.accum, {R});
-  ArenaScope scope(ctx.work);  // until the rows are on their way
+  // What is sent may lie in scratch: nothing else is put there before Join or, in turns, the next
+  // turn, which waits.
+  ArenaScope scope(ctx.work);
   if (!Rounds(mb)) {
-    const Tensor x = PackForDispatch(ctx, s.x);
+    const Tensor x = PackForDispatch(ctx, s.x, ctx.work);
     const CommunicationStream side = ctx.Fork();
     dispatcher_->Dispatch(side.stream, s.handle, x, s.router.w, s.x_RD, s.w_R, *side.work);
   }
@@ -98,8 +100,10 @@ void MoeLayer::ExpertsBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) 
     experts_.BackwardWeight(ctx, mb, s.experts, ctx.communication ? dispatcher_->multiprocessors() : 0);
 }
 
-// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] = dy_TD[t],
-// beside dx_TD = shared^T and the shared expert's weight gradients (it ends in ExpertsBackward)
+// ---- combine: y_TD = residual + shared + sum of t's rows in y_RD. Adjoint, a dispatch: dy_RD[r] =
+// dy_TD[t], beside dx_TD = shared^T and the shared expert's weight gradients. ExpertsBackward waits
+// for it; in turns the micro-batch's next turn, so that what it reads must last through
+// CombineBackwardWeight either way
 
 void MoeLayer::CombineForward(Context& ctx, MicroBatch& mb, const Tensor& residual, const Tensor& y,
                               MoeSaved& s) const {
@@ -124,16 +128,12 @@ void MoeLayer::CombineBackward(Context& ctx, MicroBatch& mb, const Tensor& dy, M
   s.dy = dy;
   s.dy_RD = AllocateDispatched(ctx, *mb.saved, "moe/dy_RD", s.x_RD.dim(0), s.x.cols());
   s.dx = mb.saved->Allocate("moe/dx", ctx.types.compute, s.x.shape());
-  ArenaScope scope(ctx.work);
-  bool packed = false;
   if (!Rounds(mb)) {
-    const Tensor dy_sent = PackForDispatch(ctx, dy);
-    packed = dy_sent.data() != dy.data();
+    const Tensor dy_sent = PackForDispatch(ctx, dy, *mb.saved);
     const CommunicationStream side = ctx.Fork();
     dispatcher_->Dispatch(side.stream, s.handle, dy_sent, /*w_TK=*/{}, s.dy_RD, /*w_R=*/{}, *side.work);
   }
   if (has_shared_) shared_.BackwardInput(ctx, mb, dy, s.dx, s.shared);
-  if (packed) ctx.Join();  // what is sent lies in this stream's scratch
 }
 
 void MoeLayer::CombineBackwardWeight(Context& ctx, MicroBatch& mb, MoeSaved& s) const {

@@ -50,6 +50,15 @@ TEST_CASE("every row once, no window exceeded, whole experts whole") {
   }
 }
 
+TEST_CASE("offsets of a round are those of its rows in the window; none in a round that the rank has not") {
+  const std::vector<Round> rounds = CutRounds({3, 0, 6, 1}, 8, 4);
+  REQUIRE(rounds.size() == 3);
+  CHECK(OffsetsOfRound(rounds, 0, 8, 4) == std::vector<int64_t>{0, 3, 3, 4, 4});
+  CHECK(OffsetsOfRound(rounds, 1, 8, 4) == std::vector<int64_t>{0, 0, 0, 4, 4});
+  CHECK(OffsetsOfRound(rounds, 2, 8, 4) == std::vector<int64_t>{0, 0, 0, 1, 2});
+  CHECK(OffsetsOfRound(rounds, 3, 8, 4) == std::vector<int64_t>{0, 0, 0, 0, 0});
+}
+
 TEST_CASE("a source's rows of all rounds: each once, in order, at distinct places of the window") {
   for (uint64_t i = 0; i < 300; ++i) {
     const auto draw = [&](uint64_t j, int64_t n) {

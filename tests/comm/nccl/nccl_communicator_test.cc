@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 
+#include "src/comm/nccl/copy_collectives.h"
 #include "tests/comm/nccl/gpu_ranks.h"
 
 namespace yardmaster::testing {
@@ -68,7 +69,11 @@ void CheckSums(Communicator& comm, const std::vector<int64_t>& ranks, int64_t n,
 TEST_CASE("nccl: sums are added in rank order, of any size and type") {
   YM_NEEDS_GPU_RANKS();
   const auto comm = Ranks().nccl.Group(AllRanks(), "world");
-  for (int64_t n : {0, 1, 3, 127, 5003, 20011}) {  // the last is large enough for copy engines
+  constexpr int64_t kCopied = 20011;
+  static_assert(kCopied * int64_t{sizeof(float)} >= kLeastCopiedBytes);
+  INFO(Ranks().nccl.description());
+  if (comm->size() > 1) CHECK(Ranks().nccl.description().ends_with(" and copy engines"));
+  for (int64_t n : {int64_t{0}, int64_t{1}, int64_t{3}, int64_t{127}, int64_t{5003}, kCopied}) {
     CheckSums<float>(*comm, AllRanks(), n);
     CheckSums<double>(*comm, AllRanks(), n);
     CheckSums<int32_t>(*comm, AllRanks(), n);
@@ -80,6 +85,25 @@ TEST_CASE("nccl: sums of more than the working memory") {
   YM_NEEDS_GPU_RANKS();
   const auto comm = Ranks().nccl.Group(AllRanks(), "world");
   CheckSums<float>(*comm, AllRanks(), int64_t{20} << 20, 1);  // 80 MiB
+}
+
+TEST_CASE("nccl: why there are no copy engines, and the setting to change where they have no memory") {
+  YM_NEEDS_GPU_RANKS();
+  auto control = World().WorldGroup();
+  if (control->size() == 1) YM_SKIP("one rank has nothing to copy");
+  auto* gpu = static_cast<CudaDevice*>(Ranks().device.get());
+  CHECK(CopyCollectives::WhyNot(gpu, control.get(), World().host()) == "");
+  CHECK(CopyCollectives::WhyNot(gpu, control.get(), World().rank() == 0 ? "here" : "elsewhere") ==
+        "rank 0 of world: a peer is on another machine (elsewhere)");
+  std::string message;
+  try {
+    CopyCollectives(gpu, std::move(control), int64_t{1} << 46);  // 64 TiB
+  } catch (const Error& e) {
+    message = e.what();
+  }
+  INFO(message);
+  CHECK(message.find("runtime.copy_engines") != std::string::npos);
+  CHECK(message.find("ep.transport") == std::string::npos);
 }
 
 TEST_CASE("nccl: a group's own order is the order of its sums") {

@@ -38,8 +38,15 @@ struct Answer {
   char text[160] = "";  // "": all right
 };
 
-// What is wrong on any rank, named, on all of them.
-std::string FirstTrouble(MpiCommunicator* control, const std::string& mine) {
+struct Export {
+  cudaIpcMemHandle_t handle;
+  size_t bytes = 0;
+  bool ok = false;
+};
+
+}  // namespace
+
+std::string IpcPeers::FirstTrouble(MpiCommunicator* control, const std::string& mine) {
   Answer answer;
   std::snprintf(answer.text, sizeof(answer.text), "%s", mine.c_str());
   const std::vector<Answer> all = GatherAll(control, answer, "access to peers' memory");
@@ -48,14 +55,6 @@ std::string FirstTrouble(MpiCommunicator* control, const std::string& mine) {
   }
   return "";
 }
-
-struct Export {
-  cudaIpcMemHandle_t handle;
-  size_t bytes = 0;
-  bool ok = false;
-};
-
-}  // namespace
 
 std::string IpcPeers::WhyNot(CudaDevice* device, MpiCommunicator* control, const std::string& host) {
   Card card;
@@ -83,10 +82,11 @@ std::string IpcPeers::WhyNot(CudaDevice* device, MpiCommunicator* control, const
   return FirstTrouble(control, mine);
 }
 
-IpcPeers::IpcPeers(CudaDevice* device, MpiCommunicator* control)
+IpcPeers::IpcPeers(CudaDevice* device, MpiCommunicator* control, const Purpose& purpose)
     : PeerTable(control->rank(), control->size()),
       device_(device),
       control_(control),
+      purpose_(purpose),
       exceptions_at_start_(std::uncaught_exceptions()) {}
 
 IpcPeers::~IpcPeers() {
@@ -141,9 +141,9 @@ PeerTable::Region IpcPeers::Map(size_t bytes) {
   }
   const std::string first = FirstTrouble(control_, trouble);
   if (!first.empty()) {
-    throw ConfigError(
-        StrCat("peer memory of ", HumanBytes(static_cast<double>(region.bytes)), " cannot be had: ", first),
-        "ep.transport", "set ep.transport to nccl, or use a smaller micro-batch");
+    throw ConfigError(StrCat(purpose_.what, " of ", HumanBytes(static_cast<double>(region.bytes)),
+                             " cannot be had: ", first),
+                      purpose_.setting, purpose_.hint);
   }
   return region;
 }

@@ -20,9 +20,19 @@ class IpcPeers : public PeerTable {
   // Why the ranks of `control`, this one on `host`, cannot reach each other's memory so, or "": the same text
   // on all of them. Collective.
   static std::string WhyNot(CudaDevice* device, MpiCommunicator* control, const std::string& host);
+  // From what is wrong on this rank, "" for nothing: what is wrong on any rank, which is named, on
+  // all. Collective.
+  static std::string FirstTrouble(MpiCommunicator* control, const std::string& mine);
 
+  // What an error says where memory cannot be had.
+  struct Purpose {
+    const char* what = "peer memory";
+    const char* setting = "ep.transport";
+    const char* hint = "set ep.transport to nccl, or use a smaller micro-batch";
+  };
   // `control`, the group, must outlive the table, as must `device`.
-  IpcPeers(CudaDevice* device, MpiCommunicator* control);
+  IpcPeers(CudaDevice* device, MpiCommunicator* control, const Purpose& purpose);
+  IpcPeers(CudaDevice* device, MpiCommunicator* control) : IpcPeers(device, control, Purpose{}) {}
   // Waits for the other ranks, which must have closed this rank's memory before it is freed; not while an
   // exception passes through.
   ~IpcPeers() override;
@@ -33,6 +43,7 @@ class IpcPeers : public PeerTable {
  private:
   CudaDevice* device_;
   MpiCommunicator* control_;
+  Purpose purpose_;
   std::vector<void*> own_;     // allocated here
   std::vector<void*> opened_;  // of peers
   int exceptions_at_start_;

@@ -247,14 +247,9 @@ void NcclDispatcher::PlanRounds(const Stream& stream, const Tensor& idx_TK, Rout
 void NcclDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round,
                           const Tensor& sent, const Tensor& window) {
   if (stream.dry()) return;
-  const int64_t L = local_experts(), begin = expert_begin();
-  std::vector<int64_t> offsets(static_cast<size_t>(L) + 1, 0);
-  const std::vector<Round>& mine = handle.rounds[static_cast<size_t>(options_.ep_index)];
-  if (round < static_cast<int64_t>(mine.size())) {
-    for (const RoundSegment& s : mine[static_cast<size_t>(round)])
-      offsets[static_cast<size_t>(s.expert - begin + 1)] = s.end - s.begin;
-  }
-  for (size_t l = 0; l < static_cast<size_t>(L); ++l) offsets[l + 1] += offsets[l];
+  const std::vector<int64_t> offsets =
+      OffsetsOfRound(handle.rounds[static_cast<size_t>(options_.ep_index)], round, expert_begin(),
+                     local_experts());
   stream.device().CopyFromHost(handle.offsets.data(), offsets.data(), offsets.size() * sizeof(int64_t));
   ExchangeRound(stream, handle, round, sent, window, false, "dispatch of a round");
 }

@@ -69,14 +69,9 @@ void PeerDispatcher::CutIntoRounds(RoutingHandle* handle, const std::vector<int6
 void PeerDispatcher::Send(const Stream& stream, const RoutingHandle& handle, int64_t round, const Tensor& sent,
                           const Tensor& window) {
   if (stream.dry()) return;
-  const int64_t L = local_experts(), begin = expert_begin();
-  std::vector<int64_t> offsets(static_cast<size_t>(L + 1), 0);
-  const std::vector<Round>& mine = handle.rounds[static_cast<size_t>(options_.ep_index)];
-  if (round < static_cast<int64_t>(mine.size())) {
-    for (const RoundSegment& s : mine[static_cast<size_t>(round)])
-      offsets[static_cast<size_t>(s.expert - begin + 1)] = s.end - s.begin;
-  }
-  for (size_t l = 0; l < static_cast<size_t>(L); ++l) offsets[l + 1] += offsets[l];
+  const std::vector<int64_t> offsets =
+      OffsetsOfRound(handle.rounds[static_cast<size_t>(options_.ep_index)], round, expert_begin(),
+                     local_experts());
   kernels_->SetValues(stream, offsets, handle.offsets);
   MoveRound(stream, handle, round, sent, window, false);
 }

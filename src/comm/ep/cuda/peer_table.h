@@ -2,7 +2,7 @@
 //
 // Memory that the other ranks of an expert-parallel group can read and write. A table hands out regions; of
 // every region it knows at which address this process sees each rank's copy. That is all that dispatch and
-// combine (cuda_dispatcher.h) need, whatever the way: slices of one allocation (virtual_peers.h), CUDA IPC
+// combine (peer_dispatcher.h) need, whatever the way: slices of one allocation (virtual_peers.h), CUDA IPC
 // between processes, NCCL symmetric windows between GPUs.
 //
 // State: the regions, in the order of Allocate, which is the same on every rank. Addresses never change, so
