@@ -484,7 +484,7 @@ TEST_CASE("ep: 512K rows in one window, beyond 2^31 elements") {
     idx.push_back(world.Make<int32_t>(s, {T, K}, choices));
     overflow.push_back(world.Make<int32_t>(s, {1}, {0}));
     x_TD.push_back(world.rank(s).saved.Allocate("x", DType::kBF16, {T, D}));
-    world.device().Check(cudaMemcpy(x_TD[s].data(), x[s].data(), x[s].size() * 2, cudaMemcpyHostToDevice), "test", "copy");
+    world.Write(x_TD[s], x[s].data(), x[s].size() * 2);
     x_R.push_back(world.rank(s).saved.Allocate("x_R", DType::kBF16, {R, D}));
     y.push_back(world.rank(s).saved.Allocate("y", DType::kBF16, {T, D}));
   }

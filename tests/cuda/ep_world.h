@@ -71,16 +71,24 @@ class EpWorld {
   }
   Tensor Poisoned(int p, DType type, const Shape& shape) {
     const Tensor t = rank(p).saved.Allocate("test tensor", type, shape);
-    device_->Check(cudaMemset(t.data(), 0xFF, static_cast<size_t>(t.bytes())), "test", "cudaMemset");
+    Poison(t);
     return t;
   }
+  // The ranks' streams do not wait for the legacy stream, on which what the host writes may still be under way when the
+  // call returns: whatever is given to them afterwards finds it there.
   void Poison(const Tensor& t) {
     device_->Check(cudaMemset(t.data(), 0xFF, static_cast<size_t>(t.bytes())), "test", "cudaMemset");
+    WaitForHostWrites();
   }
   template <class T>
   void Set(const Tensor& t, const std::vector<T>& values) {
-    if (!values.empty())
-      device_->Check(cudaMemcpy(t.data(), values.data(), values.size() * sizeof(T), cudaMemcpyHostToDevice), "test", "copy");
+    Write(t, values.data(), values.size() * sizeof(T));
+  }
+  void Write(const Tensor& t, const void* values, size_t bytes) {
+    if (bytes == 0) return;
+    YM_CHECK_LE(static_cast<int64_t>(bytes), t.bytes());
+    device_->Check(cudaMemcpy(t.data(), values, bytes, cudaMemcpyHostToDevice), "test", "copy");
+    WaitForHostWrites();
   }
   template <class T>
   std::vector<T> Get(const Tensor& t, int64_t count = -1) {
@@ -89,6 +97,9 @@ class EpWorld {
     if (!v.empty())
       device_->Check(cudaMemcpy(v.data(), t.as<T>(), v.size() * sizeof(T), cudaMemcpyDeviceToHost), "test", "copy");
     return v;
+  }
+  void WaitForHostWrites() {
+    device_->Check(cudaStreamSynchronize(cudaStreamLegacy), "test", "cudaStreamSynchronize");
   }
   // Empty, or what failed first.
   std::string Failures() {

@@ -56,6 +56,7 @@ class LonePage {
     char* const begin = reinterpret_cast<char*>(range_) + bytes_;
     const Tensor copy(at_end ? begin + bytes_ - bytes : begin, t.dtype(), t.shape());
     REQUIRE(cudaMemcpy(copy.data(), t.data(), bytes, cudaMemcpyDeviceToDevice) == cudaSuccess);
+    REQUIRE(cudaDeviceSynchronize() == cudaSuccess);  // the streams of ops do not wait for that of the copy
     return copy;
   }
 

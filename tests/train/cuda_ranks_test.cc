@@ -147,7 +147,8 @@ TEST_CASE("cuda ranks: two micro-batches in turn change no bit") {
     const std::string by = StrCat("ep.transport=", transport);
     compare(transport, {by});
     compare(StrCat(transport, ", 8-bit rows and copies"),
-            Join({Wide(), {by, "precision.compute=fp8_block", "ep.payload=recipe"}}));
+            Join({Wide(),
+                  {by, "precision.compute=fp8_block", "ep.payload=recipe", "runtime.saved_inputs=recipe"}}));
   }
 }
 
