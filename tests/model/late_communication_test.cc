@@ -3,38 +3,14 @@
 // for them, and no sooner. Whatever they read must still be there then, and nobody may have read
 // what they write.
 #include <array>
-#include <functional>
-#include <utility>
 
 #include "src/comm/ep/local_dispatcher.h"
-#include "src/device/cpu_device.h"
 #include "tests/catch.h"
+#include "tests/device/late_device.h"
 #include "tests/model/tiny_model.h"
 
 namespace yardmaster::testing {
 namespace {
-
-// A cpu device with a second stream that does nothing until another one waits for it.
-class LateDevice : public CpuDevice {
- public:
-  LateDevice() : CpuDevice(1) {}
-  Stream side() { return Stream(this, &waiting_); }
-  bool IsSide(const Stream& stream) const { return stream.handle() == &waiting_; }
-  void Later(std::function<void()> op) {
-    waiting_.push_back(std::move(op));
-    ++deferred_;
-  }
-  void Order(void* earlier, void* /*later*/) override {
-    if (earlier != &waiting_) return;
-    for (const auto& op : std::exchange(waiting_, {})) op();
-  }
-  bool idle() const { return waiting_.empty(); }
-  int deferred() const { return deferred_; }
-
- private:
-  std::vector<std::function<void()>> waiting_;
-  int deferred_ = 0;
-};
 
 class LateDispatcher : public LocalDispatcher {
  public:
@@ -42,22 +18,19 @@ class LateDispatcher : public LocalDispatcher {
       : LocalDispatcher(c.n_routed_experts, c.num_experts_per_tok), device_(device) {}
   void Dispatch(const Stream& stream, const RoutingHandle& handle, const Tensor& x_TD,
                 const Tensor& w_TK, const Tensor& x_RD, const Tensor& w_R, Arena& work) override {
-    Do(stream, [=, this, &work] {
+    device_->Do(stream, [=, this, &work] {
       LocalDispatcher::Dispatch(stream, handle, x_TD, w_TK, x_RD, w_R, work);
     });
   }
   void Combine(const Stream& stream, const RoutingHandle& handle, const Tensor& y_RD,
                const Tensor& residual, const Tensor& addend, const Tensor& y_TD, const Tensor& dw_R,
                const Tensor& dw_TK, Arena& work) override {
-    Do(stream, [=, this, &work] {
+    device_->Do(stream, [=, this, &work] {
       LocalDispatcher::Combine(stream, handle, y_RD, residual, addend, y_TD, dw_R, dw_TK, work);
     });
   }
 
  private:
-  void Do(const Stream& stream, std::function<void()> op) {
-    device_->IsSide(stream) ? device_->Later(std::move(op)) : op();
-  }
   LateDevice* device_;
 };
 
@@ -121,7 +94,7 @@ Outcome Run(const ModelConfig& config, ComputeTypes types, const Implementations
     mb[i].saved = i == 0 || way != Way::kLateInTurn ? &saved0.arena : &saved1.arena;
   }
 
-  const CommunicationStream side{device.side(), &exchange.arena};
+  const CommunicationStream side{device.AddStream(), &exchange.arena};
   const Context context{Stream(&device), work0.arena, types, how,
                         way == Way::kOneStream ? nullptr : &side};
   model->registry().list().BeginStep();

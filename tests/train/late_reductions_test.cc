@@ -1,0 +1,112 @@
+// Reductions of gradients on a stream of their own (engine.h), done as late as the orders between
+// the streams allow: whole steps have the bits of those on one stream.
+#include "src/comm/communicator.h"
+#include "src/comm/ep/local_dispatcher.h"
+#include "src/train/engine.h"
+#include "tests/catch.h"
+#include "tests/device/late_device.h"
+#include "tests/train/small_run.h"
+
+namespace yardmaster::testing {
+namespace {
+
+// A group of two of which the other rank has, and does, what this one does. With zero 0: nobody
+// needs rows that only the other has.
+class Mirror : public Communicator {
+ public:
+  explicit Mirror(LateDevice* device) : device_(device) {}
+  int rank() const override { return 0; }
+  int size() const override { return 2; }
+  const char* name() const override { return "mirror"; }
+  void AllReduceSum(const Stream& stream, const Tensor& x) override { Twice(stream, x); }
+  void AllReduceMax(const Stream&, const Tensor&) override {}
+  void ReduceScatterSum(const Stream& stream, const Tensor& x,
+                        const std::vector<int64_t>&) override {
+    Twice(stream, x);
+  }
+  void AllGather(const Stream&, const Tensor&, const std::vector<int64_t>&) override {}
+  void Broadcast(const Stream&, const Tensor&, int) override {}
+
+ private:
+  void Twice(const Stream& stream, const Tensor& x) {
+    if (stream.dry()) return;
+    const auto twice = [x]<class T>(T* values) {
+      for (int64_t i = 0; i < x.elements(); ++i) values[i] += values[i];
+    };
+    device_->Do(stream, [x, twice] {
+      switch (x.dtype()) {
+        case DType::kF32:
+          return twice(x.as<float>());
+        case DType::kF64:
+          return twice(x.as<double>());
+        default:
+          return twice(x.as<int64_t>());
+      }
+    });
+  }
+  LateDevice* device_;
+};
+
+struct Outcome {
+  std::string state;  // every byte of it
+  int deferred = 0;
+};
+
+Outcome Steps(std::vector<std::string> settings, bool overlap) {
+  settings.insert(settings.end(),
+                  {"runtime.device=cpu", "parallel.zero=0", "train.global_batch_size=16",
+                   StrCat("runtime.overlap=", overlap ? "true" : "false")});
+  const Config config = SmallRun("nowhere", "run", settings).loaded.config;
+  LateDevice device;
+  Mirror mirror(&device);
+  const Groups groups{&mirror, &mirror, &mirror};
+  LocalDispatcher dispatcher(config.model.n_routed_experts, config.model.num_experts_per_tok);
+  Engine engine(EngineMode::kTraining, config, groups, &dispatcher, &device,
+                Engine::Plan(EngineMode::kTraining, config, groups, &dispatcher, DeviceKind::kCpu));
+  engine.Initialise(7);
+  const int64_t S = config.train.sequence_length, T = engine.micro_batch_tokens();
+  const int64_t micro_batches = engine.max_micro_batches();
+  CHECK(micro_batches == 4);
+  for (uint64_t step = 0; step < 3; ++step) {
+    HostBatch batch;
+    batch.micro_batches = micro_batches;
+    for (int64_t i = 0; i < micro_batches * T; ++i) {
+      batch.tokens.push_back(
+          static_cast<int32_t>(Philox4x32(step, 1, static_cast<uint64_t>(i))[0] % 257));
+      batch.targets.push_back(
+          static_cast<int32_t>(Philox4x32(step, 2, static_cast<uint64_t>(i))[0] % 257));
+      batch.positions.push_back(static_cast<int32_t>(i % S));
+      batch.document_start.push_back(0);
+    }
+    engine.Stage(batch);
+    engine.Step(micro_batches, 2 * micro_batches * T);
+    CHECK(engine.TakeReports().at(0).state.verdict == static_cast<int32_t>(StepVerdict::kOk));
+    CHECK(device.idle());
+  }
+  Outcome out;
+  for (const StateTensor& t : engine.LoadedState())
+    out.state.append(static_cast<const char*>(t.tensor.data()),
+                     static_cast<size_t>(t.tensor.bytes()));
+  out.deferred = device.deferred();
+  return out;
+}
+
+TEST_CASE("reductions that are done as late as they may be change no bit") {
+  for (const std::vector<std::string>& settings : std::vector<std::vector<std::string>>{
+           {"precision.compute=fp32"},
+           {"precision.compute=mxfp8", "ep.payload=recipe"},
+           {"precision.compute=fp32", "model.num_nextn_predict_layers=1",
+            "train.mtp_loss_weight=0.3"},
+           {"precision.compute=fp32", "runtime.two_batch_overlap=true"},
+           {"precision.compute=fp64", "model.n_shared_experts=0"}}) {
+    INFO(StrJoin(settings, ", "));
+    const Outcome plain = Steps(settings, false), late = Steps(settings, true);
+    CHECK(plain.deferred == 0);
+    CHECK(late.deferred > 3 * 20);  // of every parameter in every step
+    CHECK(late.state == plain.state);
+    CHECK(!plain.state.empty());
+  }
+}
+
+}  // namespace
+}  // namespace yardmaster::testing
