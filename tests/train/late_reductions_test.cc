@@ -1,5 +1,8 @@
 // Reductions of gradients on a stream of their own (engine.h), done as late as the orders between
 // the streams allow: whole steps have the bits of those on one stream.
+#include <cmath>
+#include <cstdlib>
+
 #include "src/comm/communicator.h"
 #include "src/comm/ep/local_dispatcher.h"
 #include "src/train/engine.h"
@@ -10,37 +13,38 @@
 namespace yardmaster::testing {
 namespace {
 
-// A group of two of which the other rank has, and does, what this one does. With zero 0: nobody
-// needs rows that only the other has.
-class Mirror : public Communicator {
+// A group of two of which the other rank has the absolute values of what this one has: not a
+// multiple, which AdamW would divide out again. With zero 0: nobody needs rows that only the other
+// has.
+class WithAbsolutes : public Communicator {
  public:
-  explicit Mirror(LateDevice* device) : device_(device) {}
+  explicit WithAbsolutes(LateDevice* device) : device_(device) {}
   int rank() const override { return 0; }
   int size() const override { return 2; }
-  const char* name() const override { return "mirror"; }
-  void AllReduceSum(const Stream& stream, const Tensor& x) override { Twice(stream, x); }
+  const char* name() const override { return "with absolutes"; }
+  void AllReduceSum(const Stream& stream, const Tensor& x) override { Sum(stream, x); }
   void AllReduceMax(const Stream&, const Tensor&) override {}
   void ReduceScatterSum(const Stream& stream, const Tensor& x,
                         const std::vector<int64_t>&) override {
-    Twice(stream, x);
+    Sum(stream, x);
   }
   void AllGather(const Stream&, const Tensor&, const std::vector<int64_t>&) override {}
   void Broadcast(const Stream&, const Tensor&, int) override {}
 
  private:
-  void Twice(const Stream& stream, const Tensor& x) {
+  void Sum(const Stream& stream, const Tensor& x) {
     if (stream.dry()) return;
-    const auto twice = [x]<class T>(T* values) {
-      for (int64_t i = 0; i < x.elements(); ++i) values[i] += values[i];
+    const auto sum = [x]<class T>(T* values) {
+      for (int64_t i = 0; i < x.elements(); ++i) values[i] += std::abs(values[i]);
     };
-    device_->Do(stream, [x, twice] {
+    device_->Do(stream, [x, sum] {
       switch (x.dtype()) {
         case DType::kF32:
-          return twice(x.as<float>());
+          return sum(x.as<float>());
         case DType::kF64:
-          return twice(x.as<double>());
+          return sum(x.as<double>());
         default:
-          return twice(x.as<int64_t>());
+          return sum(x.as<int64_t>());
       }
     });
   }
@@ -58,8 +62,8 @@ Outcome Steps(std::vector<std::string> settings, bool overlap) {
                    StrCat("runtime.overlap=", overlap ? "true" : "false")});
   const Config config = SmallRun("nowhere", "run", settings).loaded.config;
   LateDevice device;
-  Mirror mirror(&device);
-  const Groups groups{&mirror, &mirror, &mirror};
+  WithAbsolutes group(&device);
+  const Groups groups{&group, &group, &group};
   LocalDispatcher dispatcher(config.model.n_routed_experts, config.model.num_experts_per_tok);
   Engine engine(EngineMode::kTraining, config, groups, &dispatcher, &device,
                 Engine::Plan(EngineMode::kTraining, config, groups, &dispatcher, DeviceKind::kCpu));
@@ -103,7 +107,7 @@ TEST_CASE("reductions that are done as late as they may be change no bit") {
     const Outcome plain = Steps(settings, false), late = Steps(settings, true);
     CHECK(plain.deferred == 0);
     CHECK(late.deferred > 3 * 20);  // of every parameter in every step
-    CHECK(late.state == plain.state);
+    CHECK((late.state == plain.state));
     CHECK(!plain.state.empty());
   }
 }
