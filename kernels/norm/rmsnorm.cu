@@ -182,8 +182,15 @@ __global__ void __launch_bounds__(kThreads, 896 / kThreads) BackwardKernel(RmsNo
 #pragma unroll
   for (int p = 0; p < kPacks; ++p) {
     if (column(p) >= g.D) continue;
+    // In accesses of 16 bytes where rows allow it.
+    constexpr int kAtOnce = kWidth % kPackWidth<A> == 0 ? kPackWidth<A> : 1;
 #pragma unroll
-    for (int j = 0; j < kWidth; ++j) partial[column(p) + j] = held_dw[p][j];
+    for (int j = 0; j < kWidth; j += kAtOnce) {
+      Pack<A, kAtOnce> sums;
+#pragma unroll
+      for (int i = 0; i < kAtOnce; ++i) sums.x[i] = held_dw[p][j + i];
+      StorePack<kAtOnce>(partial + column(p) + j, sums);
+    }
   }
 }
 

@@ -1,7 +1,7 @@
 // File: kernels/split/split_bf16.h
 //
-// FP32 matrices as sums of BF16 terms, and sums of FP32 matrices; src/ops/split_bf16.h has the contract. For
-// small matrices beside large ones: an element a thread, strided rows, no attempt at the copy rate.
+// FP32 matrices as sums of BF16 terms, and sums of FP32 matrices; src/ops/split_bf16.h has the contract.
+// Memory-bound, one pass; four elements at a time where addresses, widths and row distances allow it.
 // Reference: src/ops/cpu/split_bf16_cpu.cc; test: tests/ops/split_bf16_test.cc.
 #pragma once
 
