@@ -65,13 +65,13 @@ struct Run {
   int cost = 0;   // of each, at least 1
 };
 
-// The order of the items: runs of one expert.
-template <class Lanes>
+// The order of the items, up to kItemN along N: runs of one expert.
+template <class Lanes, int kItemN = kTileN>
 class RunList {
  public:
   YM_HOST_DEVICE RunList(const ScheduleShape& shape, const int* row_start, int clusters)
       : shape_(shape), row_start_(row_start) {
-    items_ = shape.m_groups * ((shape.n_extent + kTileN - 1) / kTileN);
+    items_ = shape.m_groups * ((shape.n_extent + kItemN - 1) / kItemN);
     int experts = 0, cost = 0;
     for (int e = Lanes::Lane(); e < shape.experts; e += Lanes::kLanes) {
       experts += HasItems(e);

@@ -44,13 +44,14 @@ struct WorkItem {
   int row_end = 0;
   int m_group = 0;
   int n_begin = 0;  // forward, dgrad: a row of the whole matrix; wgrad: a column
-  int n_size = 0;   // 1 to kTileN
+  int n_size = 0;   // at least 1, at most a whole tile
 };
 
-// The items of one expert.
-class ExpertItems {
+// The items of one expert, up to kItemN along N.
+template <int kItemN>
+class ExpertItemsOf {
  public:
-  YM_HOST_DEVICE explicit ExpertItems(const ScheduleShape& shape) : shape_(shape) {}
+  YM_HOST_DEVICE explicit ExpertItemsOf(const ScheduleShape& shape) : shape_(shape) {}
 
   // row_start: [experts + 1], ascending.
   YM_HOST_DEVICE void Load(const int* row_start, int expert) {
@@ -58,7 +59,7 @@ class ExpertItems {
     row_begin_ = row_start[expert];
     row_end_ = row_start[expert + 1];
     const int rows = row_end_ - row_begin_;
-    n_tiles_ = ((shape_.ragged_n ? rows : shape_.n_extent) + kTileN - 1) / kTileN;
+    n_tiles_ = ((shape_.ragged_n ? rows : shape_.n_extent) + kItemN - 1) / kItemN;
     count_ = rows <= 0 && shape_.skip_empty ? 0 : shape_.m_groups * n_tiles_;
   }
 
@@ -86,10 +87,10 @@ class ExpertItems {
       item.n_begin = row_begin_ + begin;
       item.n_size = (end < rows ? end : rows) - begin;
     } else {
-      const int left_n = shape_.n_extent - outer * kTileN;
+      const int left_n = shape_.n_extent - outer * kItemN;
       item.m_group = inner;
-      item.n_begin = outer * kTileN;
-      item.n_size = left_n < kTileN ? left_n : kTileN;
+      item.n_begin = outer * kItemN;
+      item.n_size = left_n < kItemN ? left_n : kItemN;
     }
     return item;
   }
@@ -109,6 +110,7 @@ class ExpertItems {
   int row_begin_ = 0;
   int row_end_ = 0;
 };
+using ExpertItems = ExpertItemsOf<kTileN>;
 
 // All items in turn.
 class Schedule {

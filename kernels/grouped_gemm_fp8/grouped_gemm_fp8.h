@@ -20,7 +20,7 @@
 // Every function queues work on `stream` of the current device and returns. Nothing is allocated,
 // nothing waits; the launches can be captured in a graph. The result is the same, bit for bit,
 // every time. Errors: cudaErrorInvalidValue (a pointer not 16-byte aligned, N or K not a multiple
-// of 16, a size out of range), cudaErrorNotSupported (not compute capability 9.0), or what the
+// of 16, a size or an option out of range), cudaErrorNotSupported (not compute capability 9.0), or what the
 // launch returned.
 #pragma once
 
@@ -34,6 +34,8 @@ inline constexpr int kGroupedGemmFp8MaxGroups = 512;
 
 struct Fp8Options {
   int free_sms = 0;  // multiprocessors left to other kernels (communication)
+  // Form of the weight gradient's kernel: 2 or 3 consumer warpgroups; 0: by rows and beta.
+  int wgrad_warpgroups = 0;
 };
 
 struct Fp8RowsArgs {

@@ -50,7 +50,8 @@ cudaError_t LaunchRows(const Fp8RowsArgs& args, const Config& config, cudaStream
   // Only read.
   params.c = {static_cast<__nv_bfloat16*>(const_cast<void*>(args.c)), args.c_ld};
   params.group = config.group;
-  return LaunchKernel(args.c == nullptr ? RowsKernel<false> : RowsKernel<true>, RowsBlock<false>::kSharedBytes,
+  return LaunchKernel(args.c == nullptr ? RowsKernel<false> : RowsKernel<true>,
+                      kThreads<kRowsWarpgroups>, RowsBlock<false>::kSharedBytes,
                       maps, params, config, stream);
 }
 

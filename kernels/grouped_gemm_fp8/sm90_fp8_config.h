@@ -1,8 +1,9 @@
 // File: kernels/grouped_gemm_fp8/sm90_fp8_config.h
 //
-// Sizes of the Hopper FP8 grouped GEMM, and how forward deals its tiles. A block computes 256 x 128
-// outputs, 128 of the contraction at a time; the two blocks of a cluster lie side by side along the
-// columns and share the 256 rows. Pure functions, the same on every call.
+// Sizes of the Hopper FP8 grouped GEMM, and how forward deals its tiles. A block of forward computes
+// 256 x 128 outputs, of wgrad 128 x 128 or 192 x 128, 128 of the contraction at a time; the two
+// blocks of a cluster lie side by side along the columns and share the rows. Pure functions, the
+// same on every call.
 #pragma once
 
 #include "kernels/grouped_gemm/sm90_config.h"
@@ -15,11 +16,19 @@ inline constexpr int kTileColumns = 128;
 inline constexpr int kTileK = 128;  // a run of scales: what is promoted at once
 inline constexpr int kCluster = 2;
 inline constexpr int kClusterColumns = kCluster * kTileColumns;
-inline constexpr int kConsumerWarps = 8;
-inline constexpr int kThreads = 384;  // a producer warpgroup, two consumer warpgroups
-static_assert(kTileRows == sm90::kTileN && kTileColumns == sm90::kTileM &&
-                  kCluster == sm90::kCluster,
+static_assert(kCluster == sm90::kCluster && kClusterColumns == kCluster * sm90::kTileM,
               "wgrad is dealt as the BF16 kernel deals it");
+
+// A block is a producer warpgroup and two or three consumer warpgroups. Registers move between them
+// after the launch, which gives all threads the same number; more than there are would let a
+// warpgroup wait for ever.
+template <int kWarpgroups>
+inline constexpr int kThreads = 128 * (1 + kWarpgroups);
+template <int kWarpgroups>
+inline constexpr int kDealerRegisters = kWarpgroups == 2 ? sm90::kDealerRegisters : 32;
+template <int kWarpgroups>
+inline constexpr int kConsumerRegisters = kWarpgroups == 2 ? sm90::kConsumerRegisters : 160;
+static_assert(kDealerRegisters<3> + 3 * kConsumerRegisters<3> <= 4 * 128);
 
 inline constexpr int kQueueItems = 4;  // work items dealt ahead
 inline constexpr int kMaxGroups = 512;
@@ -28,7 +37,15 @@ struct Config {
   int clusters = 0;   // grid in clusters
   int group = 8;      // inner tiles walked before the next outer tile
   int tile_cost = 0;  // wgrad: what a tile costs beside its rows, in units of sm90::kRowUnit rows
+  int wgrad_warpgroups = 2;  // consumer warpgroups of wgrad: 2 or 3
 };
+
+// Three warpgroups overlap arithmetic and multiplication better than two, but their tiles are half
+// as large again and leave less shared memory to wait in: where tiles are short and adding to the
+// gradients bounds the kernel, two are faster (docs/performance.md).
+inline int WgradWarpgroups(int64_t rows, int groups, bool accumulate) {
+  return accumulate && rows < int64_t{2048} * groups ? 2 : 3;
+}
 
 inline Config SelectConfig(int sm_count, int free_sms) {
   Config config;

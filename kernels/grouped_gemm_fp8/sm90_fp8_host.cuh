@@ -30,10 +30,11 @@ inline TensorMapDesc ScalesMap(const float* scales, int64_t blocks, int64_t rows
 }
 
 template <class Maps, class Params>
-cudaError_t LaunchKernel(void (*kernel)(Maps, Params), int shared_bytes, const Maps& maps,
-                         const Params& params, const Config& config, cudaStream_t stream) {
+cudaError_t LaunchKernel(void (*kernel)(Maps, Params), int threads, int shared_bytes,
+                         const Maps& maps, const Params& params, const Config& config,
+                         cudaStream_t stream) {
   if (config.clusters < 1 || config.clusters > sm90::kMaxClusters) return cudaErrorInvalidValue;
-  return sm90::LaunchClusters(kernel, {config.clusters, kCluster, kThreads, shared_bytes}, stream,
+  return sm90::LaunchClusters(kernel, {config.clusters, kCluster, threads, shared_bytes}, stream,
                               maps, params);
 }
 

@@ -29,7 +29,8 @@ __device__ __forceinline__ float2 LoadShared2(Shared from) {
   return v;
 }
 
-// Work items in shared memory, dealt before they are needed.
+// Work items in shared memory, dealt before they are needed, for kWarps that consume.
+template <int kWarps>
 class ItemQueue {
  public:
   using Ring = RingOf<kQueueItems>;
@@ -42,7 +43,7 @@ class ItemQueue {
   __device__ __forceinline__ void Init() const {
     for (int s = 0; s < kQueueItems; ++s) {
       sm90::BarrierInit(Full(s), 1);
-      sm90::BarrierInit(Empty(s), kConsumerWarps + 1);
+      sm90::BarrierInit(Empty(s), kWarps + 1);
     }
   }
 
@@ -93,7 +94,7 @@ class ItemQueue {
 };
 
 // The barriers of `kStages` buffers that both blocks of a cluster fill and read.
-template <int kStages>
+template <int kStages, int kWarps>
 class StageBarriers {
  public:
   static constexpr int kBytes = 2 * kStages * 8;
@@ -108,7 +109,7 @@ class StageBarriers {
   __device__ __forceinline__ void Init() const {
     for (int s = 0; s < kStages; ++s) {
       sm90::BarrierInit(Full(s), 1);
-      sm90::BarrierInit(Empty(s), kConsumerWarps * kCluster);
+      sm90::BarrierInit(Empty(s), kWarps * kCluster);
     }
   }
 
@@ -124,15 +125,21 @@ class StageBarriers {
 };
 
 // What a block of either kernel has behind its buffers, from kBegin of shared memory on: barriers of
-// kStages buffers, the queue of work items, where groups begin.
-template <int kBegin, int kStages>
+// kStages buffers, the queue of work items, where groups begin. kGroups consumer warpgroups.
+template <int kBegin, int kStages, int kGroups>
 class PipelineBlock {
-  static constexpr int kQueueOffset = kBegin + StageBarriers<kStages>::kBytes;
-  static constexpr int kItemOffset = kQueueOffset + ItemQueue::kBarrierBytes;
-  static constexpr int kStartOffset = kItemOffset + ItemQueue::kItemBytes;
+ protected:
+  static constexpr int kWarps = 4 * kGroups;
+  using Queue = ItemQueue<kWarps>;
+
+ private:
+  static constexpr int kQueueOffset = kBegin + StageBarriers<kStages, kWarps>::kBytes;
+  static constexpr int kItemOffset = kQueueOffset + Queue::kBarrierBytes;
+  static constexpr int kStartOffset = kItemOffset + Queue::kItemBytes;
 
  public:
   using Ring = RingOf<kStages>;
+  static constexpr int kWarpgroups = kGroups;
   static constexpr int kSharedBytes = kStartOffset + 4 * (kMaxGroups + 1);
   static_assert(kSharedBytes <= sm90::kSharedMemoryLimit);
 
@@ -152,13 +159,13 @@ class PipelineBlock {
 
   const Shared memory_;
   int* const row_start_;
-  const StageBarriers<kStages> stages_;
-  const ItemQueue queue_;
+  const StageBarriers<kStages, kWarps> stages_;
+  const Queue queue_;
   const int rank_;
 };
 
 // The body of either kernel. Of a Block: FindGroups and Deal are for one warp, Prefetch and Produce
-// for one thread, Consume for two warpgroups.
+// for one thread, Consume for Block::kWarpgroups.
 template <class Block, class Maps>
 __device__ __forceinline__ void RunBlock(const Block& block, const Maps& maps) {
   if (threadIdx.x < 32) {
@@ -170,7 +177,7 @@ __device__ __forceinline__ void RunBlock(const Block& block, const Maps& maps) {
   __syncthreads();
   sm90::ClusterSync();
   if (threadIdx.x < 128) {
-    sm90::RegistersShrink<sm90::kDealerRegisters>();
+    sm90::RegistersShrink<kDealerRegisters<Block::kWarpgroups>>();
     if (threadIdx.x == 0) {
       block.Produce(maps);
     } else if (threadIdx.x / 32 == 1) {
@@ -178,7 +185,7 @@ __device__ __forceinline__ void RunBlock(const Block& block, const Maps& maps) {
     }
     __syncwarp();
   } else {
-    sm90::RegistersGrow<sm90::kConsumerRegisters>();
+    sm90::RegistersGrow<kConsumerRegisters<Block::kWarpgroups>>();
     block.Consume(maps);
     __syncwarp();
   }

@@ -43,6 +43,7 @@ struct RowsMaps {
 };
 
 // Shared memory.
+inline constexpr int kRowsWarpgroups = 2;
 inline constexpr int kRowsStages = 4;  // blocks of the contraction in flight
 inline constexpr int kRowsXBytes = kTileRows * kTileK;
 inline constexpr int kRowsStageBytes = kRowsXBytes + kTileColumns * kTileK;
@@ -53,10 +54,10 @@ inline constexpr int kRowScaleBytes = 1152;  // 2 x 128 + 4 scales, to a multipl
 static_assert((2 * kTileColumns + 4) * 4 <= kRowScaleBytes);
 inline constexpr int kRowsScaleOffset = kRowsStages * kRowsStageBytes;
 inline constexpr int kRowsStoreOffset = kRowsScaleOffset + kRowsStages * kRowScaleBytes;
-inline constexpr int kRowsPipelineOffset = kRowsStoreOffset + kConsumerWarps * RowStore::kBytes;
+inline constexpr int kRowsPipelineOffset = kRowsStoreOffset + 4 * kRowsWarpgroups * RowStore::kBytes;
 
 template <bool kAddend>
-class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages> {
+class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages, kRowsWarpgroups> {
  public:
   static constexpr int kBoxRows = 64;  // of a copy of x
   static constexpr int kBoxBytes = kBoxRows * kTileK;
@@ -78,7 +79,7 @@ class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages> {
   __device__ __forceinline__ void Deal() const {
     const int clusters = gridDim.x / kCluster, own = blockIdx.x / kCluster;
     const int column_groups = (params_.columns + kClusterColumns - 1) / kClusterColumns;
-    ItemQueue::Ring ring;
+    Queue::Ring ring;
     WorkItem item;
     RowSchedule schedule(params_.offsets.groups, column_groups, params_.group, clusters,
                          row_start_);
@@ -93,7 +94,7 @@ class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages> {
   __device__ __forceinline__ void Produce(const RowsMaps& maps) const {
     constexpr uint16_t kAll = (1 << kCluster) - 1;
     Ring ring;
-    ItemQueue::Ring queue_ring;
+    Queue::Ring queue_ring;
     for (WorkItem item; queue_.Pop(&queue_ring, &item);) {
       const int column = Column(item);
       const int boxes = (item.n_size + kBoxRows - 1) / kBoxRows;
@@ -131,7 +132,7 @@ class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages> {
     State state;
 #pragma unroll
     for (int i = 0; i < 64; ++i) state.sum1[i] = 0;
-    ItemQueue::Ring queue_ring;
+    Queue::Ring queue_ring;
     for (WorkItem item; queue_.PopUniform(&queue_ring, &item);) {
       if (item.n_size > 64 * (2 + group)) {
         Tile<2>(store, warp, item, &state);
@@ -288,7 +289,7 @@ class RowsBlock : public PipelineBlock<kRowsPipelineOffset, kRowsStages> {
 };
 
 template <bool kAddend>
-__global__ void __launch_bounds__(kThreads, 1)
+__global__ void __launch_bounds__(kThreads<kRowsWarpgroups>, 1)
     RowsKernel(const __grid_constant__ RowsMaps maps, const __grid_constant__ RowsParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
   RunBlock(RowsBlock<kAddend>(params, shared), maps);

@@ -101,10 +101,11 @@ class RowStore {
   const sm90::Shared buffer_;
 };
 
+// Of a warp kChunks are under way.
+template <int kChunks>
 class GradientStore {
  public:
   static constexpr int kChunkBytes = 16 * 128;  // what one copy stores: 16 rows of 32 columns
-  static constexpr int kChunks = 3;
   static constexpr int kBytes = kChunks * kChunkBytes;
 
   // `columns` of the matrix; its rows are cut by the map.

@@ -4,17 +4,21 @@
 //   dw_LNK[l] = sum over blocks of 128 of the group's rows of (dy_NP x_KP^T) * s_dy[n] * s_x[k]
 //
 // Cost       2 R N K FLOPs. To promote 256 of them takes an FP32 multiplication (of the two scales)
-//            and a multiply-add, which bounds it, together with the stores (beta 1: reductions) of
-//            4 bytes for each weight.
-// Structure  As the kernel of rows (sm90_fp8_rows.cuh), with tiles of 128 x 128, one wave for each
-//            warpgroup, which leaves registers for the products of the scales: they are made while
-//            the block is multiplied. Tiles are dealt by cost (kernels/grouped_gemm/sm90_deal.h),
-//            in items of 256 rows by the 256 columns of a cluster, taken as two halves.
+//            and a multiply-add, which bounds it: both take registers' ports from the tensor core.
+//            Then the stores (beta 1: reductions) of 4 bytes for each weight.
+// Structure  As the kernel of rows (sm90_fp8_rows.cuh), but one wave of 64 x 128 for each
+//            warpgroup. Tiles are dealt by cost (kernels/grouped_gemm/sm90_deal.h). Two forms, the
+//            host's choice (WgradWarpgroups):
+//              two warpgroups    tiles of 128 x 128; the products of the scales are made while the
+//                                block is multiplied, in registers of their own. An item is 256
+//                                rows by the 256 columns of a cluster, taken as two halves.
+//              three warpgroups  tiles of 192 x 128, an item each; a warpgroup promotes while the
+//                                two others multiply. One without rows in the last tile stands by.
 // Stores     Beside the first multiplication of the next tile.
 // Numerics   As the kernel of rows; FP32, written (or added to) once by one block: deterministic.
 // Tails      Pad rows of a group are zeros in the operands. Other edges are cut by the maps.
-// Launch     Clusters of 2 blocks of 384 threads, one block per multiprocessor, 215 KB of shared
-//            memory; sm_90a.
+// Launch     Clusters of 2 blocks of 384 or 512 threads, one block per multiprocessor, 210 to 215
+//            KB of shared memory; sm_90a.
 // Reference  tools/bench/grouped_gemm_fp8_check.cu (double); measured: docs/performance.md.
 #pragma once
 
@@ -35,25 +39,42 @@ struct WgradMaps {
   CUtensorMap dy, x, dy_scales, x_scales, dw;
 };
 
-// Shared memory.
-inline constexpr int kWgradStages = 5;
-inline constexpr int kWgradRows = kTileRows / 2;  // of a tile
-inline constexpr int kWgradOperandBytes = kWgradRows * kTileK;
-static_assert(kWgradRows == kTileColumns);
-inline constexpr int kWgradStageBytes = 2 * kWgradOperandBytes;
-inline constexpr int kWgradScaleOffset = kWgradStages * kWgradStageBytes;
-inline constexpr int kWgradScaleBytes = (kWgradRows + kTileColumns) * 4;
-inline constexpr int kWgradStoreOffset = kWgradScaleOffset + kWgradStages * kWgradScaleBytes;
-inline constexpr int kWgradPipelineOffset =
-    kWgradStoreOffset + kConsumerWarps * GradientStore::kBytes;
-static_assert(kWgradStoreOffset % 1024 == 0);
+// Shared memory of a block with kGroups consumer warpgroups.
+template <int kGroups>
+struct WgradLayout {
+  static constexpr int kStages = kGroups == 2 ? 5 : 4;
+  static constexpr int kRows = 64 * kGroups;  // of a tile
+  static constexpr int kItemRows = kGroups == 2 ? kTileRows : kRows;
+  using Store = GradientStore<kGroups == 2 ? 3 : 2>;
+  static constexpr int kDyBytes = kRows * kTileK;
+  static constexpr int kStageBytes = kDyBytes + kTileColumns * kTileK;
+  static constexpr int kScaleOffset = kStages * kStageBytes;
+  static constexpr int kScaleBytes = (kRows + kTileColumns) * 4;
+  static constexpr int kStoreOffset = kScaleOffset + kStages * kScaleBytes;
+  static constexpr int kPipelineOffset = kStoreOffset + 4 * kGroups * Store::kBytes;
+  static_assert(kStoreOffset % 1024 == 0 && kScaleBytes % 128 == 0);
+};
 
-class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
+template <int kGroups>
+class WgradBlock
+    : public PipelineBlock<WgradLayout<kGroups>::kPipelineOffset, WgradLayout<kGroups>::kStages,
+                           kGroups> {
+  using Layout = WgradLayout<kGroups>;
+  using Base = PipelineBlock<Layout::kPipelineOffset, Layout::kStages, kGroups>;
+  using Ring = typename Base::Ring;
+  using Queue = typename Base::Queue;
+  using Store = typename Layout::Store;
+  using Base::memory_;
+  using Base::queue_;
+  using Base::rank_;
+  using Base::row_start_;
+  using Base::stages_;
+
  public:
-  static constexpr int kBoxRows = kWgradRows / kCluster;  // of a copy of dy and of its scales
+  static constexpr int kBoxRows = Layout::kRows / kCluster;  // of a copy of dy and of its scales
 
   __device__ __forceinline__ WgradBlock(const WgradParams& params, uint8_t* shared)
-      : PipelineBlock(shared), params_(params) {}
+      : Base(shared), params_(params) {}
 
   __device__ __forceinline__ static void Prefetch(const WgradMaps& maps) {
     sm90::PrefetchMap(&maps.dy);
@@ -69,10 +90,10 @@ class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
   // same.
   __device__ __forceinline__ void Deal() const {
     const int clusters = gridDim.x / kCluster, own = blockIdx.x / kCluster;
-    ItemQueue::Ring ring;
-    sm90::RunList<sm90::WarpLanes> runs(params_.schedule, row_start_, clusters);
+    typename Queue::Ring ring;
+    sm90::RunList<sm90::WarpLanes, Layout::kItemRows> runs(params_.schedule, row_start_, clusters);
     sm90::Dealer<sm90::WarpLanes> dealer(clusters, own);
-    sm90::ExpertItems items(params_.schedule);
+    sm90::ExpertItemsOf<Layout::kItemRows> items(params_.schedule);
     for (sm90::Run run; runs.Next(&run);) {
       if (run.expert != items.expert()) items.Load(row_start_, run.expert);
       const int count = dealer.Deal(run.count, run.cost);
@@ -86,12 +107,12 @@ class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
   // One thread.
   __device__ __forceinline__ void Produce(const WgradMaps& maps) const {
     constexpr uint16_t kAll = (1 << kCluster) - 1;
-    constexpr int kBytes = kWgradStageBytes + kWgradScaleBytes;
+    constexpr int kBytes = Layout::kStageBytes + Layout::kScaleBytes;
     Ring ring;
-    ItemQueue::Ring queue_ring;
+    typename Queue::Ring queue_ring;
     for (WorkItem item; queue_.Pop(&queue_ring, &item);) {
       for (int half = 0; half < Halves(item); ++half) {
-        const int row = item.n_begin + half * kWgradRows + rank_ * kBoxRows;
+        const int row = item.n_begin + half * Layout::kRows + rank_ * kBoxRows;
         for (int k = item.row_begin; k < item.row_end; k += kTileK) {
           const int stage = ring.stage;
           const Shared full = stages_.Full(stage);
@@ -109,18 +130,21 @@ class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
     }
   }
 
-  // Two warpgroups.
+  // kGroups warpgroups.
   __device__ __forceinline__ void Consume(const WgradMaps& maps) const {
     const int warp = Uniform(threadIdx.x / 32) - 4;
-    GradientStore store(&maps.dw, params_.columns, params_.accumulate,
-                        memory_ + kWgradStoreOffset + warp * GradientStore::kBytes);
+    Store store(&maps.dw, params_.columns, params_.accumulate,
+                memory_ + Layout::kStoreOffset + warp * Store::kBytes);
     State state;
 #pragma unroll
     for (int i = 0; i < 64; ++i) state.sum[i] = 0;
-    ItemQueue::Ring queue_ring;
+    typename Queue::Ring queue_ring;
     for (WorkItem item; queue_.PopUniform(&queue_ring, &item);) {
       for (int half = 0; half < Halves(item); ++half) {
-        if (item.row_begin < item.row_end) {
+        if (64 * (warp / 4) + half * Layout::kRows >= item.n_size) {
+          StorePending(&store, &state);
+          StandBy(item, &state);
+        } else if (item.row_begin < item.row_end) {
           Tile(&store, warp, item, &state);
         } else {
           StorePending(&store, &state);
@@ -143,24 +167,24 @@ class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
   };
 
   __device__ __forceinline__ Shared Dy(int stage) const {
-    return memory_ + stage * kWgradStageBytes;
+    return memory_ + stage * Layout::kStageBytes;
   }
-  __device__ __forceinline__ Shared X(int stage) const { return Dy(stage) + kWgradOperandBytes; }
+  __device__ __forceinline__ Shared X(int stage) const { return Dy(stage) + Layout::kDyBytes; }
   __device__ __forceinline__ Shared DyScales(int stage) const {
-    return memory_ + kWgradScaleOffset + stage * kWgradScaleBytes;
+    return memory_ + Layout::kScaleOffset + stage * Layout::kScaleBytes;
   }
   __device__ __forceinline__ Shared XScales(int stage) const {
-    return DyScales(stage) + kWgradRows * 4;
+    return DyScales(stage) + Layout::kRows * 4;
   }
   __device__ __forceinline__ int Column(const WorkItem& item) const {
     return (item.m_group * kCluster + rank_) * kTileColumns;
   }
   __device__ __forceinline__ static int Halves(const WorkItem& item) {
-    return item.n_size > kWgradRows ? 2 : 1;
+    return item.n_size > Layout::kRows ? 2 : 1;
   }
 
   __device__ __forceinline__ Place TilePlace(const WorkItem& item, int warp, int half) const {
-    const int row = half * kWgradRows + 16 * warp;
+    const int row = half * Layout::kRows + 16 * warp;
     Place place;
     place.row = item.n_begin + row;
     place.rows = max(0, min(16, item.n_size - row));
@@ -169,12 +193,12 @@ class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
     return place;
   }
 
-  __device__ __forceinline__ void StorePending(GradientStore* store, State* state) const {
+  __device__ __forceinline__ void StorePending(Store* store, State* state) const {
     store->Write(state->pending, state->sum);
     state->pending.rows = 0;
   }
 
-  __device__ __forceinline__ void Tile(GradientStore* store, int warp, const WorkItem& item,
+  __device__ __forceinline__ void Tile(Store* store, int warp, const WorkItem& item,
                                        State* state) const {
     float dy_scales[2];
     Await(warp, state->ring, &dy_scales);
@@ -195,32 +219,56 @@ class WgradBlock : public PipelineBlock<kWgradPipelineOffset, kWgradStages> {
 
   // A block of the contraction that has been awaited; `more`: awaits the next.
   template <bool kFirst>
-  __device__ __forceinline__ void MultiplyBlock(GradientStore* store, int warp, bool more,
+  __device__ __forceinline__ void MultiplyBlock(Store* store, int warp, bool more,
                                                 float (*dy_scales)[2], State* state) const {
     const int stage = state->ring.stage;
     state->ring.Advance();
-    float product[64], scale[64];
+    float product[64];
     Multiply(Dy(stage) + warp / 4 * 64 * kTileK, X(stage), product);
     if constexpr (kFirst) StorePending(store, state);
-    const Shared from = XScales(stage) + 8 * (threadIdx.x % 4);
+    const Shared x_scales = XScales(stage) + 8 * (threadIdx.x % 4);
+    float scale[64];
+    if constexpr (kGroups == 2) {
+      MakeScales(x_scales, *dy_scales, scale);
+      // Here, not after the wait.
 #pragma unroll
-    for (int j = 0; j < 16; ++j) {
-      const float2 x_scales = LoadShared2(from + 32 * j);
-#pragma unroll
-      for (int half = 0; half < 2; ++half) {
-        scale[4 * j + 2 * half] = (*dy_scales)[half] * x_scales.x;
-        scale[4 * j + 2 * half + 1] = (*dy_scales)[half] * x_scales.y;
-      }
+      for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(scale[i]));
+      if (more) Await(warp, state->ring, dy_scales);
+      FinishMultiply(product);
+      stages_.Release(stage);
+    } else {
+      const float rows[2] = {(*dy_scales)[0], (*dy_scales)[1]};
+      if (more) Await(warp, state->ring, dy_scales);
+      FinishMultiply(product);
+      MakeScales(x_scales, rows, scale);  // one by one, as they are needed
     }
-    // Here, not after the wait.
-#pragma unroll
-    for (int i = 0; i < 64; ++i) asm volatile("" : "+f"(scale[i]));
-    if (more) Await(warp, state->ring, dy_scales);
-    FinishMultiply(product);
-    stages_.Release(stage);
 #pragma unroll
     for (int i = 0; i < 64; ++i) {
       state->sum[i] = kFirst ? scale[i] * product[i] : fmaf(scale[i], product[i], state->sum[i]);
+    }
+    if constexpr (kGroups != 2) stages_.Release(stage);
+  }
+
+  // Of this thread's 2 rows and 32 columns.
+  __device__ __forceinline__ static void MakeScales(Shared x_scales, const float (&rows)[2],
+                                                    float (&scale)[64]) {
+#pragma unroll
+    for (int j = 0; j < 16; ++j) {
+      const float2 x = LoadShared2(x_scales + 32 * j);
+#pragma unroll
+      for (int half = 0; half < 2; ++half) {
+        scale[4 * j + 2 * half] = rows[half] * x.x;
+        scale[4 * j + 2 * half + 1] = rows[half] * x.y;
+      }
+    }
+  }
+
+  // The warpgroup has no rows in the tile: what arrives is let go.
+  __device__ __forceinline__ void StandBy(const WorkItem& item, State* state) const {
+    for (int k = item.row_begin; k < item.row_end; k += kTileK) {
+      sm90::BarrierWait(stages_.Full(state->ring.stage), state->ring.parity);
+      stages_.Release(state->ring.stage);
+      state->ring.Advance();
     }
   }
 

@@ -11,11 +11,12 @@ namespace sm90fp8 {
 
 namespace {
 
-__global__ void __launch_bounds__(kThreads, 1)
+template <int kGroups>
+__global__ void __launch_bounds__(kThreads<kGroups>, 1)
     WgradKernel(const __grid_constant__ WgradMaps maps,
                 const __grid_constant__ WgradParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  RunBlock(WgradBlock(params, shared), maps);
+  RunBlock(WgradBlock<kGroups>(params, shared), maps);
 }
 
 bool Valid(const Fp8WgradArgs& a) {
@@ -26,7 +27,7 @@ bool Valid(const Fp8WgradArgs& a) {
          Aligned16(a.x) && Aligned16(a.x_scales) && Aligned16(a.dw);
 }
 
-cudaError_t EncodeMaps(const Fp8WgradArgs& a, WgradMaps* maps) {
+cudaError_t EncodeMaps(const Fp8WgradArgs& a, int box_rows, WgradMaps* maps) {
   constexpr CUtensorMapDataType kCode = CU_TENSOR_MAP_DATA_TYPE_UINT8;
   // Without rows nothing is read, but a map has an extent.
   const int64_t padded = a.padded > 0 ? a.padded : kTileK;
@@ -34,9 +35,9 @@ cudaError_t EncodeMaps(const Fp8WgradArgs& a, WgradMaps* maps) {
     TensorMapDesc desc;
     CUtensorMap* map;
   } all[] = {
-      {DenseMap(a.dy, kCode, 1, 1, a.n, padded, kTileK, WgradBlock::kBoxRows), &maps->dy},
+      {DenseMap(a.dy, kCode, 1, 1, a.n, padded, kTileK, box_rows), &maps->dy},
       {DenseMap(a.x, kCode, 1, 1, a.k, padded, kTileK, kTileColumns), &maps->x},
-      {ScalesMap(a.dy_scales, padded / kTileK, a.n, WgradBlock::kBoxRows), &maps->dy_scales},
+      {ScalesMap(a.dy_scales, padded / kTileK, a.n, box_rows), &maps->dy_scales},
       {ScalesMap(a.x_scales, padded / kTileK, a.k, kTileColumns), &maps->x_scales},
       {DenseMap(a.dw, CU_TENSOR_MAP_DATA_TYPE_FLOAT32, 4, a.groups, a.n, a.k, 32, 16), &maps->dw},
   };
@@ -46,18 +47,16 @@ cudaError_t EncodeMaps(const Fp8WgradArgs& a, WgradMaps* maps) {
   return cudaSuccess;
 }
 
-}  // namespace
-
-cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
-  if (!Valid(args)) return cudaErrorInvalidValue;
-  if (args.rows == 0 && args.accumulate) return cudaSuccess;
+template <int kGroups>
+cudaError_t Launch(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
   WgradMaps maps = {};
-  if (const cudaError_t error = EncodeMaps(args, &maps); error != cudaSuccess) return error;
+  if (const cudaError_t error = EncodeMaps(args, WgradBlock<kGroups>::kBoxRows, &maps);
+      error != cudaSuccess) return error;
   WgradParams params = {};
   params.offsets = {args.offsets, args.groups, static_cast<int>(args.rows)};
   params.columns = args.k;
   params.accumulate = args.accumulate;
-  // The BF16 kernel's names: its N tiles, of 256, are our rows; the M tiles, of 128, our columns.
+  // The BF16 kernel's names: its N tiles are our rows; the M tiles, of 128, our columns.
   params.schedule.experts = args.groups;
   params.schedule.m_groups = CeilDiv(args.k, kClusterColumns);
   params.schedule.ragged_n = false;
@@ -66,7 +65,20 @@ cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStre
   params.schedule.group = config.group;
   params.schedule.tile_cost = config.tile_cost;
   params.schedule.cost_shift = sm90::CostShift(args.padded);
-  return LaunchKernel(WgradKernel, WgradBlock::kSharedBytes, maps, params, config, stream);
+  return LaunchKernel(WgradKernel<kGroups>, kThreads<kGroups>, WgradBlock<kGroups>::kSharedBytes,
+                      maps, params, config, stream);
+}
+
+}  // namespace
+
+cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
+  if (!Valid(args)) return cudaErrorInvalidValue;
+  if (args.rows == 0 && args.accumulate) return cudaSuccess;
+  switch (config.wgrad_warpgroups) {
+    case 2: return Launch<2>(args, config, stream);
+    case 3: return Launch<3>(args, config, stream);
+    default: return cudaErrorInvalidValue;
+  }
 }
 
 }  // namespace sm90fp8
@@ -76,6 +88,10 @@ cudaError_t GroupedGemmFp8WgradSm90(const Fp8WgradArgs& args, const Fp8Options& 
   sm90fp8::Config config;
   if (const cudaError_t error = sm90fp8::ConfigOfDevice(options, &config); error != cudaSuccess)
     return error;
+  config.wgrad_warpgroups =
+      options.wgrad_warpgroups != 0
+          ? options.wgrad_warpgroups
+          : sm90fp8::WgradWarpgroups(args.padded, args.groups, args.accumulate);
   return sm90fp8::LaunchWgrad(args, config, stream);
 }
 

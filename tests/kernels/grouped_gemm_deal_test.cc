@@ -115,6 +115,31 @@ TEST_CASE("the runs hold each item of each expert once") {
   }
 }
 
+TEST_CASE("items of 192 cover N once for each group of M tiles") {
+  constexpr int kItemN = 192;
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    const int n = 16 * (1 + random() % 400), m = 16 * (1 + random() % 400);
+    const std::vector<int> starts = {0, 128, 128, 1152};
+    const ScheduleShape shape = WgradShape(3, m, n, true, 4, starts.back());
+    std::vector<std::vector<int>> seen(3, std::vector<int>(shape.m_groups * n, 0));
+    RunList<OneLane, kItemN> list(shape, starts.data(), 66);
+    ExpertItemsOf<kItemN> items(shape);
+    for (Run run; list.Next(&run);) {
+      items.Load(starts.data(), run.expert);
+      for (int i = run.first; i < run.first + run.count; ++i) {
+        const WorkItem item = items.Item(i);
+        REQUIRE(item.n_size >= 1);
+        REQUIRE(item.n_size <= kItemN);
+        for (int j = 0; j < item.n_size; ++j)
+          ++seen[item.expert].at(item.m_group * n + item.n_begin + j);
+      }
+    }
+    for (int e = 0; e < 3; ++e)
+      REQUIRE(std::count(seen[e].begin(), seen[e].end(), e == 1 ? 0 : 1) == shape.m_groups * n);
+  }
+}
+
 // The rows of `experts` experts of which one has `skew` times the mean.
 std::vector<int> Skewed(int experts, int rows, int skew) {
   std::vector<int> counts(experts, rows / experts * (experts - skew) / (experts - 1));

@@ -61,5 +61,13 @@ TEST_CASE("FP8 rows: a last round of few tiles is spread over more clusters") {
   CHECK(largest == 31 * 256 + 64);
 }
 
+TEST_CASE("FP8 weight gradients: two warpgroups only where short tiles are added to what is there") {
+  CHECK(WgradWarpgroups(32768, 32, true) == 2);
+  CHECK(WgradWarpgroups(65536, 32, true) == 3);
+  CHECK(WgradWarpgroups(32768, 8, true) == 3);
+  CHECK(WgradWarpgroups(32768, 32, false) == 3);
+  CHECK(WgradWarpgroups(0, 1, true) == 2);
+}
+
 }  // namespace
 }  // namespace yardmaster::sm90fp8

@@ -9,7 +9,7 @@
 //   grouped_gemm_fp8_bench [--rows 32768] [--pairs 9] [--experts 4,8,32]
 //                          [--routing balanced,jitter] [--group 8] [--cost 32] [--free-sms 0]
 //                          [--ops forward,dgrad,wgrad_b1,wgrad_b0] [--projections gate+up,down]
-//                          [--warm-up 250]
+//                          [--warm-up 250] [--warpgroups default|2|3]
 #include <map>
 #include <memory>
 #include <sstream>
@@ -47,6 +47,7 @@ int Main(int argc, char** argv) {
                                                 {"--experts", "4,8,32"},
                                                 {"--routing", "balanced,jitter"},
                                                 {"--group", "default"},
+                                                {"--warpgroups", "default"},
                                                 {"--cost", "default"},
                                                 {"--ops", "forward,dgrad,wgrad_b1,wgrad_b0"},
                                                 {"--free-sms", "0"},
@@ -149,6 +150,10 @@ int Main(int argc, char** argv) {
               w.dy_scales = w.x_scales = row_scales.As<float>();
               w.offsets = offsets.As<int64_t>(), w.accumulate = accumulate,
               w.dw = gradients.As<float>();
+              const std::string& form = options["--warpgroups"];
+              config.wgrad_warpgroups =
+                  form == "default" ? sm90fp8::WgradWarpgroups(w.padded, experts, accumulate)
+                                    : std::stoi(form);
               const auto ours = [&] {
                 BENCH_CHECK(wgrad ? sm90fp8::LaunchWgrad(w, config, nullptr)
                                   : sm90fp8::LaunchRows(r, config, nullptr));

@@ -4,7 +4,7 @@
 // scales.
 //   random cases   ragged counts (0, 1, primes, hundreds), widths that are multiples of 16, both
 //                  kinds of scales, with and without offsets, addend, strided output, both betas,
-//                  multiprocessors left free. Codes and scales beyond the last row are NaN; outputs
+//                  multiprocessors left free, both forms of the weight gradient. Codes and scales beyond the last row are NaN; outputs
 //                  are poisoned before; what must not be written is compared bit by bit.
 //   special        a NaN scale and NaN codes reach their outputs and no others
 //   repeats        the same launch many times, and replayed from a graph: the same bits.
@@ -231,7 +231,8 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
                     kTolerance);
   }
   const int64_t weights = int64_t{c.groups} * c.n * c.k;
-  for (const bool accumulate : {false, true}) {
+  for (int variant = 0; variant < 4; ++variant) {
+    const bool accumulate = variant % 2 == 1;
     Fp8WgradArgs a = WgradOperands(b, c, 10 * number + 7);
     if (plain) a.offsets = nullptr;
     a.accumulate = accumulate;
@@ -239,12 +240,15 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
     if (accumulate) FillNormal(b.dw.As<float>(), weights, 10 * number + 9, 4.0f);
     BENCH_CHECK(
         cudaMemcpy(b.before.As<void>(), b.dw.As<void>(), weights * 4, cudaMemcpyDeviceToDevice));
-    BENCH_CHECK(GroupedGemmFp8WgradSm90(a, options, nullptr));
+    Fp8Options form = options;
+    form.wgrad_warpgroups = 2 + variant / 2;
+    BENCH_CHECK(GroupedGemmFp8WgradSm90(a, form, nullptr));
     Errors* errors = checker->Start();
     CheckWgradKernel<<<Blocks(weights), 256>>>(a, device_offsets,
                                                accumulate ? b.before.As<float>() : nullptr, errors);
     CountOtherKernel<<<16, 256>>>(b.dw.As<uint32_t>() + weights, kGuard, kPoison32, errors);
-    checker->Finish(std::string("wgrad ") + (accumulate ? "beta 1 " : "beta 0 ") + c.what,
+    checker->Finish(std::string("wgrad ") + (accumulate ? "beta 1, " : "beta 0, ") +
+                        std::to_string(form.wgrad_warpgroups) + " warpgroups, " + c.what,
                     kTolerance);
   }
 }
@@ -282,10 +286,13 @@ void CheckSpecial(const Buffers& b, Checker* checker) {
   Fill(b.dy.As<uint8_t>() + 5 * wgrad.padded + 128 * 5, 128, kNanCode);
   BENCH_CHECK(cudaMemcpy(b.dy_scales.As<float>() + 5 * RoundUp(c.n, 4) + 5, &nan, 4,
                          cudaMemcpyHostToDevice));
-  BENCH_CHECK(GroupedGemmFp8WgradSm90(wgrad, {}, nullptr));
-  errors = checker->Start();
-  CountNanKernel<<<Blocks(weights), 256>>>(nullptr, b.dw.As<float>(), c.n, c.k, 0, weights, errors);
-  checker->Finish("NaN through wgrad", kTolerance);
+  for (const int form : {2, 3}) {
+    BENCH_CHECK(GroupedGemmFp8WgradSm90(wgrad, {.wgrad_warpgroups = form}, nullptr));
+    errors = checker->Start();
+    CountNanKernel<<<Blocks(weights), 256>>>(nullptr, b.dw.As<float>(), c.n, c.k, 0, weights,
+                                             errors);
+    checker->Finish("NaN through wgrad", kTolerance);
+  }
 }
 
 // Every op, again and again on the same input, half of them from a graph: no bit may differ.
@@ -295,16 +302,17 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
   const size_t weights = size_t(c.groups) * c.n * c.k;
   cudaStream_t stream;
   BENCH_CHECK(cudaStreamCreate(&stream));
-  for (int op = 0; op < 3; ++op) {  // rows, wgrad, wgrad beta 1
+  for (int op = 0; op < 5; ++op) {  // rows; wgrad, wgrad beta 1, by two warpgroups and three
     Fp8RowsArgs rows = RowsOperands(b, c, 61);
     Fp8WgradArgs wgrad;
     if (op > 0) wgrad = WgradOperands(b, c, 62);
-    wgrad.accumulate = op == 2;
+    wgrad.accumulate = op % 2 == 0;
     const size_t words = op == 0 ? size_t(c.rows) * c.n / 2 : weights;
     const DeviceMemory& out = op == 0 ? b.y : b.dw;
     const auto launch = [&] {
       BENCH_CHECK(op == 0 ? GroupedGemmFp8RowsSm90(rows, {}, stream)
-                          : GroupedGemmFp8WgradSm90(wgrad, {}, stream));
+                          : GroupedGemmFp8WgradSm90(
+                                wgrad, {.wgrad_warpgroups = 2 + (op - 1) / 2}, stream));
     };
     cudaGraph_t graph;
     cudaGraphExec_t exec;
@@ -314,7 +322,7 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
     BENCH_CHECK(cudaGraphInstantiate(&exec, graph, 0));
     Errors* errors = checker->Start();
     for (int i = 0; i <= repeats; ++i) {
-      if (op == 2) FillNormal(out.As<float>(), weights, 63, 1.0f);
+      if (op > 0 && wgrad.accumulate) FillNormal(out.As<float>(), weights, 63, 1.0f);
       BENCH_CHECK(cudaDeviceSynchronize());
       if (i % 2) {
         BENCH_CHECK(cudaGraphLaunch(exec, stream));
