@@ -37,6 +37,7 @@ router-balance|router balance*
 router-capacity|router capacity*
 swiglu|swiglu*
 adamw|gpu adamw*
+split|gpu split*
 step|gpu norm*,gpu verdict*,gpu router bias*
 mtp|gpu mtp*
 model|gpu model: DeepSeek-V3 in odd*

@@ -141,7 +141,7 @@ class WgradBlock
     typename Queue::Ring queue_ring;
     for (WorkItem item; queue_.PopUniform(&queue_ring, &item);) {
       for (int half = 0; half < Halves(item); ++half) {
-        if (64 * (warp / 4) + half * Layout::kRows >= item.n_size) {
+        if (kGroups == 3 && 64 * (warp / 4) >= item.n_size) {
           StorePending(&store, &state);
           StandBy(item, &state);
         } else if (item.row_begin < item.row_end) {
@@ -180,7 +180,7 @@ class WgradBlock
     return (item.m_group * kCluster + rank_) * kTileColumns;
   }
   __device__ __forceinline__ static int Halves(const WorkItem& item) {
-    return item.n_size > Layout::kRows ? 2 : 1;
+    return Layout::kItemRows > Layout::kRows && item.n_size > Layout::kRows ? 2 : 1;
   }
 
   __device__ __forceinline__ Place TilePlace(const WorkItem& item, int warp, int half) const {

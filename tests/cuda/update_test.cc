@@ -11,6 +11,7 @@
 #include "src/ops/permute.h"
 #include "src/ops/random_normal.h"
 #include "src/ops/router.h"
+#include "src/ops/split_bf16.h"
 #include "src/ops/step_control.h"
 #include "tests/cuda/gpu.h"
 
@@ -246,6 +247,32 @@ TEST_CASE("gpu fill and copy: every type, conversions round to nearest even, str
   const Tensor y = gpu.Make(DType::kBF16, {1});
   Copy(gpu.stream(), gpu.Make(DType::kF32, {1}, {NAN}), y);
   CHECK(std::isnan(gpu.Values(y)[0]));
+}
+
+// Widths and row distances that allow four elements at a time, and such as do not.
+TEST_CASE("gpu split: terms and sums of the cpu device, bit for bit") {
+  YM_NEEDS_GPU();
+  for (const int64_t cols : {int64_t{1}, int64_t{7}, int64_t{8}, int64_t{32}, int64_t{1532}}) {
+    for (const int64_t apart : {int64_t{0}, int64_t{1}, int64_t{8}}) {
+      INFO(cols << " columns, rows " << apart << " further apart");
+      const int64_t rows = 37, ld = cols + apart;
+      std::vector<double> values = RandomValues("x", static_cast<size_t>(rows * ld), -3, 3);
+      values[0] = 0x1p-120, values[static_cast<size_t>(ld)] = -0x1.fffffep100;
+      CheckSame(0, [&](auto& f) {
+        const Tensor x = f.Make(DType::kF32, {rows, ld}, values).Cols(0, cols);
+        const std::vector<double> nothing(static_cast<size_t>(rows * (3 * cols + apart)), 7);
+        const Tensor wide = f.Make(DType::kBF16, {rows, 3 * cols + apart}, nothing);
+        const Tensor last = f.Make(DType::kBF16, {rows, cols}, std::vector<double>(static_cast<size_t>(rows * cols), 7));
+        SplitBf16(f.stream(), x,
+                  {{wide.Cols(0, cols), 0}, {wide.Cols(cols, 2 * cols), 1}, {wide.Cols(2 * cols, 3 * cols), 0}, {last, 2}});
+        const Tensor y = f.Make(DType::kF32, {rows, ld}, values);
+        AddTerms(f.stream(), {x, x, x}, 0, y.Cols(0, cols));
+        const Tensor z = f.Make(DType::kF32, {rows, ld}, values);
+        AddTerms(f.stream(), {x, y.Cols(0, cols)}, 0.5, z.Cols(0, cols));
+        return std::vector<std::vector<double>>{Read(f, wide), Read(f, last), Read(f, y), Read(f, z)};
+      });
+    }
+  }
 }
 
 TEST_CASE("gpu permute plan: the cpu device's rows, with parts of the experts and too few rows") {
