@@ -270,9 +270,10 @@ void ValidateConfig(const Config& config, const ConfigPlaces& places, Issues& is
   const double factor = config.ep.ragged_buffer_factor;
   if (good({"ep.ragged_buffer_factor"}) && factor != -1 && factor < kLeastBufferFactor) {
     fail("ep.ragged_buffer_factor",
-         StrCat("must be -1 or at least ", FormatNumber(kLeastBufferFactor), ", found ",
-                FormatNumber(factor), ": every step would be computed again in more than ",
-                FormatNumber(1 / kLeastBufferFactor), " rounds"));
+         StrCat("must be -1 or at least ", FormatNumber(kLeastBufferFactor), ", found ", FormatNumber(factor),
+                factor > 0 ? StrCat(": every step would be computed again in more than ",
+                                    FormatNumber(1 / kLeastBufferFactor), " rounds")
+                           : ""));
   }
   if (good({"checkpoint.keep_latest"}) && config.checkpoint.keep_latest == 1) {
     fail("checkpoint.keep_latest",

@@ -83,7 +83,8 @@ struct Context {
     return WithCopies(stream, types.recipe, x, offsets, &work, &saved);
   }
   // An input of linear layers that weight gradients alone read in backward: where its values lie, and itself with copies
-  // for both where these are kept instead. Without Implementations::saved_copies: mb.saved, and x alone.
+  // for both where these are kept instead. Without Implementations::saved_copies x alone, in mb.saved unless backward
+  // computes it again.
   Arena& LinearInputs(const MicroBatch& mb) const;
   RecipeOperand KeptInput(const Tensor& x, const MicroBatch& mb);
 

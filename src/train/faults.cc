@@ -65,6 +65,9 @@ StepFault ParseStepFault(const std::string& text) {
   if (std::find(std::begin(kKinds), std::end(kKinds), fault.kind) == std::end(kKinds))
     throw ConfigError(StrCat("unknown kind '", fault.kind, "'"), kVariable,
                       "nan, flip, count, throw, bug, stall or kill");
+  if (fault.step < 1 || fault.count < 1 || fault.rank < 0)
+    throw ConfigError("no step of any rank would have this fault: steps count from 1, ranks from 0", kVariable,
+                      "kind=nan,rank=0,step=3,count=1");
   return fault;
 }
 

@@ -95,9 +95,9 @@ std::string WindowWarning(const Config& c) {
   const double load = capacity > 0 ? std::min(capacity, 1.0) : 1.0;
   if (factor < 0 || factor >= load || c.model.n_routed_experts == 0) return "";
   return StrFormat(
-      "ep.ragged_buffer_factor %g: a balanced load alone needs %g. Every step will be computed twice, the "
-      "second time with rows crossing in %.0f rounds or more",
-      factor, load, std::ceil(load / factor));
+      "ep.ragged_buffer_factor %g: a balanced load alone needs %g. %s will be computed twice, the second time "
+      "with rows crossing in %.0f rounds or more",
+      factor, load, capacity > 0 ? "Steps with such a load" : "Every step", std::ceil(load / factor));
 }
 
 std::string BarsLine(const std::string& validation_prefix, double loss) {

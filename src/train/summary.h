@@ -22,7 +22,8 @@ std::string PrecisionTable(const Config& config, DeviceKind device);
 std::string MemoryTable(const std::vector<ArenaSize>& planned, const std::vector<ArenaSize>& actual);
 
 // What a user should know of ep.ragged_buffer_factor before a run with expert parallelism: that even a
-// balanced load does not fit, and what every step costs then. "" where it fits.
+// balanced load does not fit, and what steps cost then: every one, unless a capacity drops pairs, which leaves
+// less than that of a load that is not balanced. "" where it fits.
 std::string WindowWarning(const Config& config);
 
 // The bars of PREFIX.json beside a validation loss: "validation loss 1.98 nats per token: passes the byte

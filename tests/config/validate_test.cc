@@ -94,6 +94,11 @@ TEST_CASE("what must hold between fields") {
   }
 }
 
+TEST_CASE("a window that is not above 0 is told apart from one that takes many rounds") {
+  for (const char* none : {"ep.ragged_buffer_factor=0", "ep.ragged_buffer_factor=-0.5"})
+    CHECK_FALSE(testing::Contains(ErrorWith({none}), "rounds"));
+}
+
 TEST_CASE("limits themselves are valid") {
   const std::vector<std::vector<std::string>> cases = {
       {"model.first_k_dense_replace=3"},

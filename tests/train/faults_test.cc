@@ -183,6 +183,8 @@ TEST_CASE("a fault that is not understood is an error") {
   CHECK_THROWS_AS(ParseStepFault("kind=fire"), Error);
   CHECK_THROWS_AS(ParseStepFault("kind=nan,rank=x"), Error);
   CHECK_THROWS_AS(ParseStepFault("kind=nan,when=3"), Error);
+  for (const char* never : {"kind=nan", "kind=nan,step=0", "kind=nan,step=2,count=0", "kind=nan,rank=-1,step=2"})
+    CHECK_THROWS_AS(ParseStepFault(never), Error);
   const StepFault fault = ParseStepFault("kind=flip,rank=2,step=4,count=5,tensor=kv_b");
   CHECK((fault.kind == "flip" && fault.rank == 2 && fault.step == 4 && fault.count == 5 &&
          fault.tensor == "kv_b"));
