@@ -71,6 +71,8 @@ std::string PrecisionTable(const Config& c, DeviceKind device) {
                                   " (forward, input and weight gradients): ", products));
   out += Row("  kept high", StrCat("embedding, head, attention, norms", c.model.num_nextn_predict_layers > 0 ? ", eh_proj" : "", " ",
                                    work, moe ? StrCat("; router ", wide, c.ep.payload == "recipe" ? "; dispatch 8-bit rows, combine " : "; dispatch, combine ", work) : ""));
+  if (c.runtime.saved_inputs == "recipe")
+    out += Row("  saved", "inputs of linear layers that weight gradients alone read: their 8-bit copies");
   return out;
 }
 

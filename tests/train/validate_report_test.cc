@@ -64,6 +64,9 @@ TEST_CASE("the report is of the device that a run would take") {
   const std::string loop = report({"precision.compute=fp8_block", "moe.gemm=loop", "runtime.cuda_graph=false", "runtime.device=cuda"});
   CHECK(Contains(loop, "dequantised to bf16"));
   CHECK(Contains(loop, "device              cuda"));
+  const std::string kept = "inputs of linear layers that weight gradients alone read: their 8-bit copies";
+  CHECK(Contains(report({"precision.compute=mxfp8", "runtime.saved_inputs=recipe"}), kept));
+  CHECK_FALSE(Contains(report({"precision.compute=mxfp8"}), kept));
 }
 
 TEST_CASE("windows that no step's load fits are told before a run") {
