@@ -38,11 +38,11 @@ enum class Way { kOneStream, kLate, kLateInTurn };
 
 struct Outcome {
   std::vector<double> gradients;
-  double loss = 0;
-  int deferred = 0;
+  double loss = 0, evaluated = 0;
+  int deferred = 0;  // in training
 };
 
-// Forward and backward of two micro-batches.
+// Forward and backward of two micro-batches, and an evaluation of both.
 Outcome Run(const ModelConfig& config, ComputeTypes types, const Implementations& how, Way way) {
   constexpr int64_t B = 2, S = 7, T = B * S;
   LateDevice device;
@@ -119,6 +119,15 @@ Outcome Run(const ModelConfig& config, ComputeTypes types, const Implementations
   }
   device.CopyToHost(&out.loss, acc.loss_sum.data(), sizeof(out.loss));
   out.deferred = device.deferred();
+
+  write(acc.loss_sum, std::vector<double>{0});
+  Context ctx = context;
+  for (MicroBatch& one : mb) {
+    one.training = false;
+    model->RunForward(ctx, one, acc);
+  }
+  CHECK((device.idle() && saved0.arena.top() == 0 && work0.arena.top() == 0));
+  device.CopyToHost(&out.evaluated, acc.loss_sum.data(), sizeof(out.evaluated));
   return out;
 }
 
@@ -146,6 +155,7 @@ TEST_CASE("communication that is done as late as it may be changes no bit") {
         INFO(model << ", " << recipe << ", " << kept);
         const Outcome plain = Run(config, types, how, Way::kOneStream);
         REQUIRE(std::isfinite(plain.loss));
+        CHECK(plain.evaluated == plain.loss);
         CHECK(plain.deferred == 0);
         for (const Way way : {Way::kLate, Way::kLateInTurn}) {
           INFO((way == Way::kLate ? "one after the other" : "in turn"));
@@ -154,6 +164,7 @@ TEST_CASE("communication that is done as late as it may be changes no bit") {
           // turn forward's too.
           CHECK(late.deferred == 2 * 2 * (way == Way::kLate ? 3 : 4));
           CHECK(late.loss == plain.loss);
+          CHECK(late.evaluated == plain.loss);
           CHECK(SameBits(late.gradients, plain.gradients));
         }
       }
