@@ -101,26 +101,32 @@ class RowStore {
   const sm90::Shared buffer_;
 };
 
-// Of a warp kChunks are under way.
-template <int kChunks>
+// The sums are four chunks of 32 columns, d[16 c] to d[16 c + 15] of a thread; of a warp kBuffers are
+// under way.
+template <int kBuffers>
 class GradientStore {
  public:
+  static constexpr int kChunks = 4;
+  static constexpr int kAtOnce = kBuffers;      // chunks that need not wait for others of theirs
   static constexpr int kChunkBytes = 16 * 128;  // what one copy stores: 16 rows of 32 columns
-  static constexpr int kBytes = kChunks * kChunkBytes;
+  static constexpr int kBytes = kBuffers * kChunkBytes;
 
   // `columns` of the matrix; its rows are cut by the map.
   __device__ __forceinline__ GradientStore(const CUtensorMap* map, int columns, bool accumulate,
                                            sm90::Shared buffer)
       : map_(map), columns_(columns), accumulate_(accumulate), buffer_(buffer) {}
 
-  __device__ __forceinline__ void Write(const Place& place, const float (&d)[64]) {
+  // Chunks `from` to `to`, constants. Afterwards their sums may change.
+  __device__ __forceinline__ void Write(const Place& place, const float (&d)[64], int from = 0,
+                                        int to = kChunks) {
     const bool leader = threadIdx.x % 32 == 0;
 #pragma unroll
-    for (int chunk = 0; chunk < 4; ++chunk) {
-      if (leader) sm90::BulkWaitRead<kChunks - 1>();
+    for (int chunk = 0; chunk < kChunks; ++chunk) {
+      if (chunk < from || chunk >= to) continue;
+      if (leader) sm90::BulkWaitRead<kBuffers - 1>();
       __syncwarp();
       const sm90::Shared buffer = buffer_ + next_ * kChunkBytes;
-      next_ = next_ + 1 == kChunks ? 0 : next_ + 1;
+      next_ = next_ + 1 == kBuffers ? 0 : next_ + 1;
       WriteShared(buffer, d, chunk);
       sm90::FenceAsyncShared();
       __syncwarp();

@@ -225,11 +225,15 @@ class WgradBlock
     state->ring.Advance();
     float product[64];
     Multiply(Dy(stage) + warp / 4 * 64 * kTileK, X(stage), product);
-    if constexpr (kFirst) StorePending(store, state);
-    const Shared x_scales = XScales(stage) + 8 * (threadIdx.x % 4);
+    // The sums of the tile before: as many as there are buffers while the block is multiplied, the
+    // others right before they change.
+    if constexpr (kFirst) store->Write(state->pending, state->sum, 0, Store::kAtOnce);
     const auto promote = [&](int i, float scale) {
+      if (kFirst && i % 16 == 0 && i / 16 >= Store::kAtOnce)
+        store->Write(state->pending, state->sum, i / 16, i / 16 + 1);
       state->sum[i] = kFirst ? scale * product[i] : fmaf(scale, product[i], state->sum[i]);
     };
+    const Shared x_scales = XScales(stage) + 8 * (threadIdx.x % 4);
     if constexpr (kGroups == 2) {
       float scale[64];
 #pragma unroll
@@ -264,6 +268,7 @@ class WgradBlock
       }
       stages_.Release(stage);
     }
+    if constexpr (kFirst) state->pending.rows = 0;
   }
 
   // The warpgroup has no rows in the tile: what arrives is let go.
