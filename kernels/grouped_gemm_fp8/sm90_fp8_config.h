@@ -47,6 +47,15 @@ inline int WgradWarpgroups(int64_t rows, int groups, bool accumulate) {
   return accumulate && rows < int64_t{2048} * groups ? 2 : 3;
 }
 
+// `warpgroups`: 2, 3, or 0 for the choice above. With three, tiles are walked along whole rows.
+inline void ChooseWgrad(int64_t rows, int groups, int columns, bool accumulate, int warpgroups,
+                        Config* config) {
+  config->wgrad_warpgroups =
+      warpgroups != 0 ? warpgroups : WgradWarpgroups(rows, groups, accumulate);
+  if (config->wgrad_warpgroups == 3)
+    config->group = (columns + kClusterColumns - 1) / kClusterColumns;
+}
+
 inline Config SelectConfig(int sm_count, int free_sms) {
   Config config;
   const int sms = sm_count - (free_sms > 0 ? free_sms : 0);

@@ -88,10 +88,8 @@ cudaError_t GroupedGemmFp8WgradSm90(const Fp8WgradArgs& args, const Fp8Options& 
   sm90fp8::Config config;
   if (const cudaError_t error = sm90fp8::ConfigOfDevice(options, &config); error != cudaSuccess)
     return error;
-  config.wgrad_warpgroups =
-      options.wgrad_warpgroups != 0
-          ? options.wgrad_warpgroups
-          : sm90fp8::WgradWarpgroups(args.padded, args.groups, args.accumulate);
+  sm90fp8::ChooseWgrad(args.padded, args.groups, args.k, args.accumulate,
+                       options.wgrad_warpgroups, &config);
   return sm90fp8::LaunchWgrad(args, config, stream);
 }
 

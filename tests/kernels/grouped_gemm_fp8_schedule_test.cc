@@ -67,6 +67,14 @@ TEST_CASE("FP8 weight gradients: two warpgroups only where short tiles are added
   CHECK(WgradWarpgroups(32768, 8, true) == 3);
   CHECK(WgradWarpgroups(32768, 32, false) == 3);
   CHECK(WgradWarpgroups(0, 1, true) == 2);
+  Config config;
+  ChooseWgrad(32768, 8, 7168, true, 0, &config);
+  CHECK(config.wgrad_warpgroups == 3);
+  CHECK(config.group == 28);
+  config = Config();
+  ChooseWgrad(32768, 8, 7168, true, 2, &config);
+  CHECK(config.wgrad_warpgroups == 2);
+  CHECK(config.group == Config().group);
 }
 
 }  // namespace

@@ -134,7 +134,6 @@ int Main(int argc, char** argv) {
             for (const std::string& cost : Split(options["--cost"])) {
               sm90fp8::Config config = sm90fp8::SelectConfig(device.multiProcessorCount,
                                                              std::stoi(options["--free-sms"]));
-              if (group != "default") config.group = std::stoi(group);
               if (cost != "default") config.tile_cost = std::stoi(cost);
               Fp8RowsArgs r;
               r.rows = rows, r.groups = experts, r.n = forward ? n : k, r.k = forward ? k : n;
@@ -151,9 +150,10 @@ int Main(int argc, char** argv) {
               w.offsets = offsets.As<int64_t>(), w.accumulate = accumulate,
               w.dw = gradients.As<float>();
               const std::string& form = options["--warpgroups"];
-              config.wgrad_warpgroups =
-                  form == "default" ? sm90fp8::WgradWarpgroups(w.padded, experts, accumulate)
-                                    : std::stoi(form);
+              if (wgrad)
+                sm90fp8::ChooseWgrad(w.padded, experts, k, accumulate,
+                                     form == "default" ? 0 : std::stoi(form), &config);
+              if (group != "default") config.group = std::stoi(group);
               const auto ours = [&] {
                 BENCH_CHECK(wgrad ? sm90fp8::LaunchWgrad(w, config, nullptr)
                                   : sm90fp8::LaunchRows(r, config, nullptr));
