@@ -14,7 +14,8 @@
 //                                rows by the 256 columns of a cluster, taken as two halves.
 //              three warpgroups  tiles of 192 x 128, an item each; a warpgroup promotes while the
 //                                two others multiply. One without rows in the last tile stands by.
-// Stores     Beside the first multiplication of the next tile.
+// Stores     Beside the first multiplication of the next tile as many chunks as a warp has buffers, the
+//            others right before its promotion changes their sums.
 // Numerics   As the kernel of rows; FP32, written (or added to) once by one block: deterministic.
 // Tails      Pad rows of a group are zeros in the operands. Other edges are cut by the maps.
 // Launch     Clusters of 2 blocks of 384 or 512 threads, one block per multiprocessor, 210 to 215

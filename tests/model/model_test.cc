@@ -78,6 +78,18 @@ TEST_CASE("in a recipe: the bits of copies made once are those of copies made an
   }
 }
 
+// Forward and backward from weights drawn anew; the arenas hold what was planned, and nothing stays in them.
+void RunStep(StandaloneModel& model, const Batch& batch) {
+  Randomise(model, 1);
+  model.SetBatch(batch.tokens, batch.targets);
+  model.BeginStep();
+  model.Forward();
+  model.Backward();
+  CHECK(model.used() == model.planned());
+  CHECK(model.micro_batch().saved->top() == 0);
+  CHECK(model.context().work.top() == 0);
+}
+
 // Each family, a module of multi-token prediction, and what recomputing frees.
 TEST_CASE("what backward computes again gives the same bits and saves memory") {
   const auto device = MakeCpuDevice({.threads = 2});
@@ -97,14 +109,7 @@ TEST_CASE("what backward computes again gives the same bits and saves memory") {
     for (const Recompute recompute : {Recompute::kNone, Recompute::kNorms, Recompute::kProjections}) {
       StandaloneModel model(
           config, {.types = types, .B = 3, .S = 7, .poison = true, .how = {.recompute = recompute}}, *device);
-      Randomise(model, 1);
-      model.SetBatch(batch.tokens, batch.targets);
-      model.BeginStep();
-      model.Forward();
-      model.Backward();
-      CHECK(model.used() == model.planned());
-      CHECK(model.micro_batch().saved->top() == 0);
-      CHECK(model.context().work.top() == 0);
+      RunStep(model, batch);
       if (recompute == Recompute::kNone) {
         gradients = AllGradients(model);
         loss = model.loss();
@@ -145,14 +150,7 @@ TEST_CASE("inputs of linear layers kept in 8 bits: the same bits, and as much me
     size_t saved[2];
     for (const bool copies : {false, true}) {
       StandaloneModel model(config, {.types = types, .B = B, .S = S, .poison = true, .how = {.saved_copies = copies}}, *device);
-      Randomise(model, 1);
-      model.SetBatch(batch.tokens, batch.targets);
-      model.BeginStep();
-      model.Forward();
-      model.Backward();
-      CHECK(model.used() == model.planned());
-      CHECK(model.micro_batch().saved->top() == 0);
-      CHECK(model.context().work.top() == 0);
+      RunStep(model, batch);
       gradients[copies] = AllGradients(model), loss[copies] = model.loss(), saved[copies] = model.planned().saved;
       evaluated[copies] = model.Evaluate();
     }
