@@ -12,9 +12,13 @@
 #include <memory>
 #include <vector>
 
+#include "src/base/check.h"
 #include "src/device/device.h"
 
 namespace yardmaster {
+
+// Elements whose squares come out of a reduction as one number.
+inline constexpr int64_t kSquaresRun = 2048;
 
 class Communicator {
  public:
@@ -30,6 +34,16 @@ class Communicator {
   // holds the sum over ranks of that range; the rest of x is undefined. In place.
   virtual void ReduceScatterSum(const Stream& stream, const Tensor& x,
                                 const std::vector<int64_t>& bounds) = 0;
+  // Whether sums of tensors of this type can be squared on their way; the same on every rank.
+  virtual bool sums_squares(DType) const { return false; }
+  // ReduceScatterSum with the same bits, and squares[i] = sum of the squares of the elements
+  // [i * kSquaresRun, ...) of what this rank's own range then holds, counted from its begin: in FP64, in an
+  // order that depends on the number of these elements alone. `squares`: F64 [ceil(own range / kSquaresRun)].
+  // A bug where sums_squares says no.
+  virtual void ReduceScatterSumAndSquares(const Stream&, const Tensor& x, const std::vector<int64_t>&,
+                                          const Tensor&) {
+    YM_CHECK(false, name(), ": no squares of sums of ", DTypeName(x.dtype()));
+  }
   // Each rank's own range reaches all ranks. In place.
   virtual void AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) = 0;
   virtual void Broadcast(const Stream& stream, const Tensor& x, int root) = 0;

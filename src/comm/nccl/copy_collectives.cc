@@ -98,8 +98,8 @@ CopyCollectives::CopyCollectives(CudaDevice* device, std::unique_ptr<MpiCommunic
               .hint = "set runtime.copy_engines to false: NCCL carries everything then"}),
       rank_(control_->rank()),
       size_(control_->size()),
-      row_bytes_(staging_bytes / (kSlots * (size_ - 1)) / 256 * 256) {
-  YM_CHECK_GE(row_bytes_, 256, control_->name(), ": staging of ", staging_bytes, " bytes for ", size_, " ranks");
+      row_bytes_(SegmentBytes(staging_bytes / (kSlots * (size_ - 1)))) {
+  YM_CHECK_GE(row_bytes_, kRunBytes, control_->name(), ": staging of ", staging_bytes, " bytes for ", size_, " ranks");
   constexpr const char* kOp = "start of copies between ranks";
   peers_.Allocate(static_cast<size_t>(kFlagBytes + staging_bytes));
   const std::vector<uint32_t> free(static_cast<size_t>(size_ * kSlots), 1);
@@ -171,7 +171,8 @@ void CopyCollectives::Give(cudaStream_t stream, const std::vector<int>& from, in
   batch.Run(*device_, stream, what);
 }
 
-void CopyCollectives::ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {
+void CopyCollectives::ReduceScatterSum(const Stream& stream, const Tensor& x,
+                                       const std::vector<int64_t>& bounds, double* squares) {
   constexpr const char* kOp = "reduce-scatter";
   const cudaStream_t s = CudaStream(stream);
   const int64_t width = DTypeBytes(x.dtype()), segment = Segment(width);
@@ -199,7 +200,8 @@ void CopyCollectives::ReduceScatterSum(const Stream& stream, const Tensor& x, co
                                      .own = rank_,
                                      .own_values = at(rank_, done),
                                      .out = at(rank_, done),
-                                     .n = own},
+                                     .n = own,
+                                     .squares = SquaresAt(squares, done)},
                                     s));
         Give(s, others, slot, kOp);
       });

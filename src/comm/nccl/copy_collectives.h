@@ -35,14 +35,16 @@ class CopyCollectives {
   // Why the ranks of `control` cannot copy so, or "", as IpcPeers::WhyNot: each must reach the
   // others' memory, and its driver must do memory operations of streams. Collective.
   static std::string WhyNot(CudaDevice* device, MpiCommunicator* control, const std::string& host);
-  // Collective over the group that `control` stands for. staging_bytes: of this rank, at least 64 KiB.
+  // Collective over the group that `control` stands for. staging_bytes: of this rank, at least 32 KiB for each
+  // other rank.
   CopyCollectives(CudaDevice* device, std::unique_ptr<MpiCommunicator> control, int64_t staging_bytes);
   ~CopyCollectives();
 
   // Whether a tensor is worth the two events and the memory operations; the same on every rank.
   static bool Takes(const Tensor& x) { return x.bytes() >= kLeastCopiedBytes; }
-  // As those of Communicator, which has checked the arguments. One at a time.
-  void ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds);
+  // As those of Communicator, which has checked the arguments. One at a time. squares: null, not wanted.
+  void ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds,
+                        double* squares);
   void AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds);
 
  private:
@@ -75,7 +77,7 @@ class CopyCollectives {
   std::unique_ptr<MpiCommunicator> control_;
   IpcPeers peers_;
   int rank_, size_;
-  int64_t row_bytes_;
+  int64_t row_bytes_;  // whole runs of squares
   CudaStreamHandle pusher_;  // what is sent, beside the stream that adds what has come
   CudaEvent fork_, sent_, taken_[2], join_;
 };

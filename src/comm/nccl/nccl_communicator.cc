@@ -45,9 +45,9 @@ std::vector<int64_t> EvenBounds(int64_t n, int size) {
 
 // This rank's range of x = op over ranks, in segments that fit into the scratch: one row for each other rank.
 void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, const Tensor& x,
-                   const std::vector<int64_t>& bounds, bool maximum, const char* what) {
+                   const std::vector<int64_t>& bounds, bool maximum, double* squares, const char* what) {
   const int size = comm.size(), rank = comm.rank();
-  const int64_t width = DTypeBytes(x.dtype()), segment = kNcclScratchBytes / (size - 1) / 256 * 256 / width;
+  const int64_t width = DTypeBytes(x.dtype()), segment = SegmentBytes(kNcclScratchBytes / (size - 1)) / width;
   char* data = static_cast<char*>(x.data());
   const int64_t longest = LongestRange(bounds);
   for (int64_t done = 0; done < longest; done += segment) {
@@ -70,7 +70,8 @@ void ReduceScatter(NcclCommunicator& comm, const Stream& stream, char* scratch, 
                                  .own = rank,
                                  .own_values = own_data,
                                  .out = own_data,
-                                 .n = own},
+                                 .n = own,
+                                 .squares = SquaresAt(squares, done)},
                                 CudaStream(stream)));
   }
 }
@@ -95,7 +96,7 @@ void AllReduce(NcclCommunicator& comm, const Stream& stream, char* scratch, cons
   const int64_t n = x.elements(), bytes = x.bytes(), stride = (bytes + 255) / 256 * 256;
   if (bytes > kGatherAllBytes || stride * (size - 1) > kNcclScratchBytes) {
     const std::vector<int64_t> bounds = EvenBounds(n, size);
-    ReduceScatter(comm, stream, scratch, x, bounds, maximum, what);
+    ReduceScatter(comm, stream, scratch, x, bounds, maximum, nullptr, what);
     GatherRanges(comm, stream, x, bounds, what);
     return;
   }
@@ -206,13 +207,35 @@ void NcclCommunicator::ReduceScatterSum(const Stream& stream, const Tensor& x,
                                         const std::vector<int64_t>& bounds) {
   ReduceTypeOf(x.dtype(), name());
   CheckBounds(*this, x, bounds);
-  if (!Ready(*this, stream, x)) return;
+  if (Ready(*this, stream, x)) ReduceRanges(stream, x, bounds, nullptr);
+}
+
+bool NcclCommunicator::sums_squares(DType type) const {
+  return size() > 1 && kNcclScratchBytes / (size() - 1) >= kRunBytes &&
+         (type == DType::kF32 || type == DType::kF64);
+}
+
+void NcclCommunicator::ReduceScatterSumAndSquares(const Stream& stream, const Tensor& x,
+                                                  const std::vector<int64_t>& bounds, const Tensor& squares) {
+  YM_CHECK(sums_squares(x.dtype()), name(), ": no squares of sums of ", DTypeName(x.dtype()), " of ", size(),
+           " ranks");
+  CheckBounds(*this, x, bounds);
+  const int64_t own = bounds[rank() + 1] - bounds[rank()];
+  YM_CHECK(squares.contiguous() && squares.dtype() == DType::kF64, name(), ": squares in ",
+           DTypeName(squares.dtype()));
+  YM_CHECK_EQ(squares.elements(), (own + kSquaresRun - 1) / kSquaresRun, name(), ": squares of ", own);
+  if (Ready(*this, stream, x)) ReduceRanges(stream, x, bounds, squares.as<double>());
+}
+
+void NcclCommunicator::ReduceRanges(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds,
+                                    double* squares) {
+  constexpr const char* kOp = "reduce-scatter";
   if (impl_->CopiesFor(x)) {
-    const Operation operation(*impl_->log, CudaStream(stream), name(), "reduce-scatter", x.bytes());
-    return impl_->link->copies->ReduceScatterSum(stream, x, bounds);
+    const Operation operation(*impl_->log, CudaStream(stream), name(), kOp, x.bytes());
+    return impl_->link->copies->ReduceScatterSum(stream, x, bounds, squares);
   }
-  ReduceScatter(*this, stream, static_cast<char*>(impl_->link->scratch.get()), x, bounds, false,
-                "reduce-scatter");
+  ReduceScatter(*this, stream, static_cast<char*>(impl_->link->scratch.get()), x, bounds, false, squares,
+                kOp);
 }
 
 void NcclCommunicator::AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) {

@@ -32,6 +32,9 @@ class NcclCommunicator : public Communicator {
   void AllReduceSum(const Stream& stream, const Tensor& x) override;
   void AllReduceMax(const Stream& stream, const Tensor& x) override;  // a NaN wins
   void ReduceScatterSum(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) override;
+  bool sums_squares(DType type) const override;  // F32 and F64, by NCCL and by copy engines alike
+  void ReduceScatterSumAndSquares(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds,
+                                  const Tensor& squares) override;
   void AllGather(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds) override;
   void Broadcast(const Stream& stream, const Tensor& x, int root) override;
 
@@ -54,6 +57,8 @@ class NcclCommunicator : public Communicator {
  private:
   friend class NcclWorld;
   explicit NcclCommunicator(std::unique_ptr<Impl> impl);
+  void ReduceRanges(const Stream& stream, const Tensor& x, const std::vector<int64_t>& bounds,
+                    double* squares);
   std::unique_ptr<Impl> impl_;
 };
 

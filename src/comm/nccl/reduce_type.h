@@ -1,10 +1,11 @@
 // File: src/comm/nccl/reduce_type.h
 //
-// What kernels/reduce calls a type. Private to src/comm.
+// What kernels/reduce calls a type, and where it puts squares. Private to src/comm.
 #pragma once
 
 #include "kernels/reduce/ordered_reduce.h"
 #include "src/base/check.h"
+#include "src/comm/communicator.h"
 #include "src/tensor/dtype.h"
 
 namespace yardmaster {
@@ -20,6 +21,13 @@ inline ReduceType ReduceTypeOf(DType t, const char* group) {
   }
   YM_CHECK(false, group, ": no reduction of ", DTypeName(t));
   return ReduceType::kF32;
+}
+
+static_assert(kOrderedReduceRun == kSquaresRun);
+
+// Of the run that begins at element `done` of a range whose squares are at `squares` (null: not wanted).
+inline double* SquaresAt(double* squares, int64_t done) {
+  return squares == nullptr ? nullptr : squares + done / kSquaresRun;
 }
 
 }  // namespace yardmaster

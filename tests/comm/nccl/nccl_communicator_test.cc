@@ -81,6 +81,93 @@ TEST_CASE("nccl: sums are added in rank order, of any size and type") {
   }
 }
 
+// Of this rank's own range, by `comm`, which must leave the sums' bits in it.
+template <class T>
+std::vector<double> SquaresBy(Communicator& comm, const std::vector<T>& expected,
+                              const std::vector<int64_t>& bounds) {
+  const int64_t begin = bounds[comm.rank()], n = bounds[comm.rank() + 1] - begin;
+  const int64_t runs = (n + kSquaresRun - 1) / kSquaresRun;
+  const OnGpu<T> x(ValuesOf<T>(World().rank(), static_cast<int64_t>(expected.size())));
+  const OnGpu<double> squares(std::vector<double>(static_cast<size_t>(runs), -1));
+  comm.ReduceScatterSumAndSquares(Ranks().stream, x.tensor(), bounds, squares.tensor());
+  CHECK(SameBits(x.Values().data() + begin, expected.data() + begin, n));
+  return squares.Values();
+}
+
+template <class T>
+void CheckSquares(Communicator& comm, Communicator& without_copies, int64_t n) {
+  INFO("n = " << n << ", " << DTypeName(DTypeOf<T>::value));
+  REQUIRE(comm.sums_squares(DTypeOf<T>::value));
+  const std::vector<T> expected = SerialSum<T>(AllRanks(), n);
+  for (uint64_t seed = 0; seed < 3; ++seed) {
+    std::vector<int64_t> bounds = UnevenBounds(n, comm.size(), seed);
+    if (seed == 0) {  // aligned, as the rows of parameters are
+      for (int r = 0; r < comm.size(); ++r) bounds[r] = n / comm.size() / 64 * 64 * r;
+    }
+    const std::vector<double> squares = SquaresBy(comm, expected, bounds);
+    const std::vector<double> by_nccl = SquaresBy(without_copies, expected, bounds);
+    CHECK(SameBits(squares.data(), by_nccl.data(), static_cast<int64_t>(squares.size())));
+    int apart = 0;
+    for (size_t i = 0; i < squares.size(); ++i) {
+      const int64_t begin = bounds[comm.rank()] + static_cast<int64_t>(i) * kSquaresRun;
+      long double exact = 0;
+      for (int64_t j = begin; j < std::min(begin + kSquaresRun, bounds[comm.rank() + 1]); ++j)
+        exact += static_cast<long double>(expected[j]) * static_cast<long double>(expected[j]);
+      apart += !(std::abs(squares[i] - exact) <= 1e-15 * exact);
+    }
+    CHECK(apart == 0);
+  }
+}
+
+TEST_CASE("nccl: squares of sums do not depend on who carries them") {
+  YM_NEEDS_GPU_RANKS();
+  const auto comm = Ranks().nccl.Group(AllRanks(), "world");
+  const auto without_copies = Ranks().nccl.Group(AllRanks(), "without copies", /*apart=*/true);
+  CHECK_FALSE(comm->sums_squares(DType::kI32));
+  CHECK_FALSE(comm->sums_squares(DType::kBF16));
+  if (comm->size() == 1) {
+    CHECK_FALSE(comm->sums_squares(DType::kF32));
+    return;
+  }
+  for (const int64_t n : {int64_t{1}, kSquaresRun, 5 * kSquaresRun - 1, int64_t{20011}, int64_t{600000}}) {
+    CheckSquares<float>(*comm, *without_copies, n);
+    CheckSquares<double>(*comm, *without_copies, n);
+  }
+  const OnGpu<int32_t> x(std::vector<int32_t>(64, 1));
+  std::vector<int64_t> bounds(static_cast<size_t>(comm->size()) + 1, 64);
+  bounds[0] = 0;
+  const OnGpu<double> one(std::vector<double>(1, 0)), two(std::vector<double>(2, 0));
+  CHECK_THROWS_AS(comm->ReduceScatterSumAndSquares(Ranks().stream, x.tensor(), bounds, one.tensor()),
+                  InternalError);
+  const OnGpu<float> y(std::vector<float>(64, 1));
+  CHECK_THROWS_AS(comm->ReduceScatterSumAndSquares(Ranks().stream, y.tensor(), bounds, two.tensor()),
+                  InternalError);
+}
+
+TEST_CASE("nccl: squares of sums in a recording") {
+  YM_NEEDS_GPU_RANKS();
+  const auto comm = Ranks().nccl.Group(AllRanks(), "world");
+  if (comm->size() == 1) YM_SKIP("one rank reduces nothing");
+  const int64_t n = 300000 / comm->size() / 4 * 4 * comm->size(), own = n / comm->size();
+  std::vector<int64_t> bounds(static_cast<size_t>(comm->size()) + 1);
+  for (int r = 0; r <= comm->size(); ++r) bounds[r] = own * r;
+  const std::vector<float> mine = ValuesOf<float>(World().rank(), n),
+                           expected = SerialSum<float>(AllRanks(), n);
+  const std::vector<double> eager = SquaresBy(*comm, expected, bounds);
+  const OnGpu<float> x(mine);
+  const OnGpu<double> squares(std::vector<double>(eager.size(), -1));
+  const auto recording = Ranks().device->Record(Ranks().stream, [&] {
+    comm->ReduceScatterSumAndSquares(Ranks().stream, x.tensor(), bounds, squares.tensor());
+  });
+  for (int i = 0; i < 2; ++i) {
+    Ranks().device->CopyFromHost(x.tensor().data(), mine.data(), mine.size() * sizeof(float));
+    recording->Replay();
+    Ranks().nccl.Replayed(Ranks().stream);
+    Ranks().stream.Synchronize();
+    CHECK(SameBits(squares.Values().data(), eager.data(), static_cast<int64_t>(eager.size())));
+  }
+}
+
 TEST_CASE("nccl: sums of more than the working memory") {
   YM_NEEDS_GPU_RANKS();
   const auto comm = Ranks().nccl.Group(AllRanks(), "world");

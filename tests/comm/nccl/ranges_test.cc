@@ -27,5 +27,16 @@ TEST_CASE("segments of every rank's range cover it once, and end with the longes
   }
 }
 
+TEST_CASE("segments are whole runs of squares where one fits") {
+  CHECK(SegmentBytes(kRunBytes) == kRunBytes);
+  CHECK(SegmentBytes(2 * kRunBytes - 1) == kRunBytes);
+  CHECK(SegmentBytes(kRunBytes - 1) == kRunBytes - 256);
+  CHECK(SegmentBytes(255) == 0);
+  for (const int64_t bytes : {int64_t{1} << 20, (int64_t{64} << 20) / 7, int64_t{123456789}}) {
+    for (const int64_t width : {4, 8}) CHECK(SegmentBytes(bytes) / width % kSquaresRun == 0);
+    CHECK(bytes - SegmentBytes(bytes) < kRunBytes);
+  }
+}
+
 }  // namespace
 }  // namespace yardmaster
