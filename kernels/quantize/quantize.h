@@ -67,5 +67,10 @@ cudaError_t DequantizeExpertWeights(KernelType type, QuantRule rule, const Quant
 // E8M0 scales [runs, ld] of R rows in cuBLASLt's tiles of 128 x 4, each group from a tile of its own; absent ones are 0.
 cudaError_t MxScalesToTiles(const uint8_t* scales, int64_t ld, int64_t R, int64_t runs, const int64_t* offsets, int64_t L,
                             uint8_t* tiles, cudaStream_t stream);
+// The same of weights' scales [L, runs, N], and of a transposed copy's [P / 32, ld], C rows of codes.
+cudaError_t MxWeightScalesToTiles(const uint8_t* scales, int64_t L, int64_t N, int64_t runs, uint8_t* tiles,
+                                  cudaStream_t stream);
+cudaError_t MxColumnScalesToTiles(const uint8_t* scales, int64_t ld, int64_t C, int64_t R,
+                                  const int64_t* offsets, int64_t L, uint8_t* tiles, cudaStream_t stream);
 
 }  // namespace yardmaster

@@ -39,6 +39,14 @@ Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs) {
   return {PaddedRows(rows, L) / kGroupAlignment, CeilDiv(runs, 4), 512};
 }
 
+Shape TileWeightScaleShape(int64_t L, int64_t N, int64_t runs) {
+  return {L * CeilDiv(N, kGroupAlignment), CeilDiv(runs, 4), 512};
+}
+
+Shape TileColumnScaleShape(int64_t rows, int64_t L, int64_t C) {
+  return {PaddedRows(rows, L) / kGroupAlignment, CeilDiv(C, kGroupAlignment), 512};
+}
+
 void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
   const OpArgs check(stream, "QuantizeRows");
   CheckHigh(check, "x", g.x, 2);
@@ -116,6 +124,36 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t R, const 
   if (stream.kind() == DeviceKind::kCpu) return cpu::ScalesToTiles(stream, scales, R, offsets, tiles);
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) return cuda::ScalesToTiles(stream, scales, R, offsets, tiles);
+#endif
+  check.NoImplementation();
+}
+
+void WeightScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& tiles) {
+  const OpArgs check(stream, "WeightScalesToTiles");
+  check.Rank("scales", scales, 3);
+  const int64_t L = scales.dim(0), runs = scales.dim(1), N = scales.dim(2);
+  check.Contiguous("scales", scales, DType::kU8, {L, runs, N});
+  check.Contiguous("tiles", tiles, DType::kU8, TileWeightScaleShape(L, N, runs));
+  if (stream.dry() || tiles.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::WeightScalesToTiles(stream, scales, tiles);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::WeightScalesToTiles(stream, scales, tiles);
+#endif
+  check.NoImplementation();
+}
+
+void ColumnScalesToTiles(const Stream& stream, const Tensor& scales, int64_t C, int64_t R,
+                         const Tensor& offsets, const Tensor& tiles) {
+  const OpArgs check(stream, "ColumnScalesToTiles");
+  const int64_t L = CheckOffsets(check, offsets);
+  check.Contiguous("scales", scales, DType::kU8, {PaddedRows(R, L) / 32, CeilDiv(C, 4) * 4});
+  check.Contiguous("tiles", tiles, DType::kU8, TileColumnScaleShape(R, L, C));
+  if (stream.dry() || tiles.elements() == 0) return;
+  if (stream.kind() == DeviceKind::kCpu)
+    return cpu::ColumnScalesToTiles(stream, scales, C, R, offsets, tiles);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda)
+    return cuda::ColumnScalesToTiles(stream, scales, C, R, offsets, tiles);
 #endif
   check.NoImplementation();
 }

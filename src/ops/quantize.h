@@ -105,13 +105,25 @@ void Dequantize(const Stream& stream, const DequantizeArgs& args);
 // Of QuantizeWeightsArgs::rows or ::cols, whichever is defined; out [L, N, K] either way.
 void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args, const Tensor& out);
 
-// MXFP8 scales in the order that cuBLASLt reads (VEC32_UE8M0): tiles of 128 rows x 4 scales, 512 bytes each,
-// row tile by row tile; in a tile the scale of row r, run c is byte (r % 32) * 16 + r / 32 * 4 + c. Absent
-// rows and runs are 0. Groups begin at multiples of 128 rows, as in the transposed copy; without offsets one
-// group.
-Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs);
+// MXFP8 scales in the order that cuBLASLt reads (VEC32_UE8M0; NVIDIA's cuBLAS documentation, "1D Block Scaling
+// Factors Layout"): tiles of 128 rows x 4 scales, 512 bytes each, row tile by row tile; in a tile the scale of
+// row r, run c is byte (r % 32) * 16 + r / 32 * 4 + c. Absent rows and runs are 0. Every group's tiles are those
+// of a matrix of its own and lie behind those of the group before; tiles beyond the last group are not written.
+// Of group l, b(l) being the sum over earlier groups of their rows in blocks of 128 (undefined offsets: one group):
+//   rows     of a `rows` copy: begin at tile row b(l)
+//   weights  of matrix l: begin at tile row l * ceil(N / 128)
+//   columns  of a `cols` copy, whose groups lie along the contraction, each padded to 128: ceil(C / 128) rows
+//            of as many tiles as the group has blocks, from tile b(l) * ceil(C / 128) on
+Shape TileScaleShape(int64_t rows, int64_t L, int64_t runs);     // [PaddedRows / 128, ceil(runs / 4), 512]
+Shape TileWeightScaleShape(int64_t L, int64_t N, int64_t runs);  // [L * ceil(N / 128), ceil(runs / 4), 512]
+Shape TileColumnScaleShape(int64_t rows, int64_t L, int64_t C);  // [PaddedRows / 128, ceil(C / 128), 512]
 // scales: ScaleShape of codes with `rows` rows.
 void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, const Tensor& offsets,
                    const Tensor& tiles);
+// scales: WeightScaleShape of mxfp8, [L, runs, N].
+void WeightScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& tiles);
+// scales: ScaleShape of codes [C, PaddedRows(rows, L)], the transposed copy of `rows` rows.
+void ColumnScalesToTiles(const Stream& stream, const Tensor& scales, int64_t C, int64_t rows,
+                         const Tensor& offsets, const Tensor& tiles);
 
 }  // namespace yardmaster

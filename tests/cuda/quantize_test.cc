@@ -6,6 +6,7 @@
 #include <cstring>
 #include <iomanip>
 #include <iostream>
+#include <tuple>
 
 #include "src/ops/adamw.h"
 #include "src/ops/quantize_fused.h"
@@ -139,6 +140,66 @@ void CheckRows(const QuantFormat& format, DType type, const std::vector<int64_t>
     const Pair tiles = MakePair(gpu, DType::kU8, TileScaleShape(R, L, (C + 31) / 32));
     ScalesToTiles(cpu, rows.scales.cpu(), R, off.cpu(), tiles.cpu());
     ScalesToTiles(gpu.stream(), rows.scales.gpu, R, off.gpu, tiles.gpu);
+    CHECK(FirstDifference(gpu, tiles) == -1);
+    const Pair of_columns = MakePair(gpu, DType::kU8, TileColumnScaleShape(R, L, C));
+    ColumnScalesToTiles(cpu, cols.scales.cpu(), C, R, off.cpu(), of_columns.cpu());
+    ColumnScalesToTiles(gpu.stream(), cols.scales.gpu, C, R, off.gpu, of_columns.gpu);
+    CHECK(FirstDifference(gpu, of_columns) == -1);
+  }
+}
+
+// Ragged counts as a router makes them, skewed ones included, and widths whose last tile is cut in both
+// directions.
+TEST_CASE("quantize on the GPU: scales into tiles, byte for byte") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 30, size_t{1} << 20);
+  const std::unique_ptr<Device> device = MakeCpuDevice({});
+  const Stream cpu(device.get());
+  const auto random = [&](const Shape& shape) {
+    HostTensor t(DType::kU8, shape);
+    const std::vector<double> values = RandomValues("scales", shape.elements(), 0, 256);
+    for (size_t i = 0; i < values.size(); ++i) t.view().as<uint8_t>()[i] = static_cast<uint8_t>(values[i]);
+    return MakePair(gpu, t.view());
+  };
+  std::vector<int64_t> many;  // 83 groups: more than a warp looks at once
+  for (int64_t l = 0; l < 83; ++l) many.push_back(l * 53 % 211);
+  const std::vector<std::vector<int64_t>> routed = {
+      {1}, {0, 0}, {5, 0, 127, 128, 129, 1009, 0}, {7000, 1, 0, 13}, many};
+  for (const auto& counts : routed) {
+    std::vector<double> offsets = {0};
+    for (const int64_t n : counts) offsets.push_back(offsets.back() + static_cast<double>(n));
+    const auto L = static_cast<int64_t>(counts.size());
+    HostTensor off_host(DType::kI64, {L + 1});
+    SetValues(off_host.view(), offsets);
+    const Pair off = MakePair(gpu, off_host.view());
+    const int64_t R = static_cast<int64_t>(offsets.back()) + 37;
+    for (const int64_t C : {16, 144, 2048, 4736}) {
+      INFO("groups " << L << " rows " << R << " columns " << C);
+      const Pair rows = random(ScaleShape(kMx, R, C)),
+                 rows_tiles = MakePair(gpu, DType::kU8, TileScaleShape(R, L, (C + 31) / 32));
+      ScalesToTiles(cpu, rows.cpu(), R, off.cpu(), rows_tiles.cpu());
+      ScalesToTiles(gpu.stream(), rows.gpu, R, off.gpu, rows_tiles.gpu);
+      CHECK(FirstDifference(gpu, rows_tiles) == -1);
+      const Pair cols = random(ScaleShape(kMx, C, PaddedRows(R, L))),
+                 cols_tiles = MakePair(gpu, DType::kU8, TileColumnScaleShape(R, L, C));
+      ColumnScalesToTiles(cpu, cols.cpu(), C, R, off.cpu(), cols_tiles.cpu());
+      ColumnScalesToTiles(gpu.stream(), cols.gpu, C, R, off.gpu, cols_tiles.gpu);
+      CHECK(FirstDifference(gpu, cols_tiles) == -1);
+      // Without offsets: one group.
+      const Pair one = MakePair(gpu, DType::kU8, TileColumnScaleShape(R, 1, C)),
+                 dense = random(ScaleShape(kMx, C, PaddedRows(R, 1)));
+      ColumnScalesToTiles(cpu, dense.cpu(), C, R, {}, one.cpu());
+      ColumnScalesToTiles(gpu.stream(), dense.gpu, C, R, {}, one.gpu);
+      CHECK(FirstDifference(gpu, one) == -1);
+    }
+  }
+  for (const auto& [L, N, K] :
+       {std::tuple<int64_t, int64_t, int64_t>{1, 16, 16}, {3, 144, 2080}, {70, 256, 48}, {2, 4096, 7168}}) {
+    INFO("weights " << L << " " << N << " " << K);
+    const Pair w = random(WeightScaleShape(kMx, L, N, K)),
+               tiles = MakePair(gpu, DType::kU8, TileWeightScaleShape(L, N, (K + 31) / 32));
+    WeightScalesToTiles(cpu, w.cpu(), tiles.cpu());
+    WeightScalesToTiles(gpu.stream(), w.gpu, tiles.gpu);
     CHECK(FirstDifference(gpu, tiles) == -1);
   }
 }
@@ -497,6 +558,17 @@ TEST_CASE("probe: quantisation beside a copy", "[.][probe]") {
       const Tensor weights = x.Reshape({8, R / 8, C});
       const Quantized wr{rows.codes.Reshape({8, R / 8, C}), gpu.Make(format.scale_type(), WeightScaleShape(format, 8, R / 8, C), {0})};
       const Quantized wc{gpu.Make(DType::kU8, {8, C, R / 8}, {0}), gpu.Make(format.scale_type(), WeightScaleShape(format, 8, C, R / 8), {0})};
+      if (format == kMx) {
+        const auto tiles = [&](const Shape& shape) { return gpu.Make(DType::kU8, shape, {0}); };
+        const Tensor rt = tiles(TileScaleShape(R, L, C / 32)), ct = tiles(TileColumnScaleShape(R, L, C)),
+                     wt = tiles(TileWeightScaleShape(8, R / 8, C / 32));
+        report(name + ", tiles of rows' scales", 2 * scales,
+               [&] { ScalesToTiles(gpu.stream(), rows.scales, R, off, rt); });
+        report(name + ", tiles of columns' scales", 2 * scales,
+               [&] { ColumnScalesToTiles(gpu.stream(), cols.scales, C, R, off, ct); });
+        report(name + ", tiles of weights' scales", 2 * scales,
+               [&] { WeightScalesToTiles(gpu.stream(), wr.scales, wt); });
+      }
       report(name + ", weights, both", 4 * n, [&] { QuantizeWeights(gpu.stream(), {.format = format, .w = weights, .rows = wr, .cols = wc}); });
     }
     const Tensor amax = gpu.Make(DType::kF32, {1}, {1}), codes = gpu.Make(DType::kU8, {R, C / 2}, {0}), scales = gpu.Make(DType::kU8, {R, C / 16}, {0});

@@ -55,6 +55,24 @@ TEST_CASE("quantised operands: copies and scales of another shape, in every op t
         ": x is [2, 10], not [2, 8]");
 }
 
+TEST_CASE("quantised operands: scales or tiles of another shape") {
+  CpuFixture cpu;
+  const int64_t R = 300, L = 2, N = 160, K = 96;
+  const Tensor off = cpu.Make(DType::kI64, {L + 1}, {0, 100, 300});
+  const Tensor rows = cpu.Make(DType::kU8, ScaleShape(kMx, R, K)), weights = cpu.Make(DType::kU8, WeightScaleShape(kMx, L, N, K));
+  const Tensor columns = cpu.Make(DType::kU8, ScaleShape(kMx, K, PaddedRows(R, L)));
+  const Tensor four = cpu.Make(DType::kU8, {4, 1, 512}), five = cpu.Make(DType::kU8, {5, 1, 512});
+  ScalesToTiles(cpu.stream(), rows, R, off, four);
+  WeightScalesToTiles(cpu.stream(), weights, four);
+  ColumnScalesToTiles(cpu.stream(), columns, K, R, off, four);
+  const std::string tiles = ": tiles is [5, 1, 512], not [4, 1, 512]";
+  CHECK(Refusal([&] { ScalesToTiles(cpu.stream(), rows, R, off, five); }, "ScalesToTiles") == tiles);
+  CHECK(Refusal([&] { WeightScalesToTiles(cpu.stream(), weights, five); }, "WeightScalesToTiles") == tiles);
+  CHECK(Refusal([&] { ColumnScalesToTiles(cpu.stream(), columns, K, R, off, five); }, "ColumnScalesToTiles") == tiles);
+  CHECK(Refusal([&] { ColumnScalesToTiles(cpu.stream(), rows, K, R, off, four); }, "ColumnScalesToTiles") ==
+        ": scales is [3, 300], not [16, 96]");
+}
+
 TEST_CASE("quantised operands: widths that cuda does not take, and offsets without a group") {
   const std::unique_ptr<Device> dry = MakeDryDevice(DeviceKind::kCuda);
   const Stream stream(dry.get());

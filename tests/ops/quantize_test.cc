@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <tuple>
+#include <vector>
 
 #include "src/tensor/safetensors.h"
 #include "src/tensor/small_float.h"
@@ -351,6 +353,61 @@ TEST_CASE("quantize: scales in tiles of 128 x 4, groups at multiples of 128 rows
   // Rows 0, 32, 64, 96, 1, 33, ... follow each other, four runs each.
   CHECK(tiles.as<uint8_t>()[4] == scales.as<uint8_t>()[32]);
   CHECK(tiles.as<uint8_t>()[16] == scales.as<uint8_t>()[1]);
+}
+
+// Where NVIDIA's documentation puts the scale of row r, run c of a matrix with that many runs: tiles of 128 x
+// 4, row tile by row tile.
+size_t TileByte(int64_t r, int64_t c, int64_t runs) {
+  const int64_t tile = r / 128 * ((runs + 3) / 4) + c / 4;
+  return static_cast<size_t>(tile * 512 + r % 32 * 16 + r % 128 / 32 * 4 + c % 4);
+}
+
+TEST_CASE("quantize: tiles of weights' scales, a matrix of its own each") {
+  CpuFixture cpu;
+  for (const auto& [L, N, runs] :
+       {std::tuple<int64_t, int64_t, int64_t>{3, 200, 6}, {1, 128, 4}, {2, 16, 1}}) {
+    const Tensor scales = cpu.Make(DType::kU8, {L, runs, N}),
+                 tiles = cpu.Make(DType::kU8, TileWeightScaleShape(L, N, runs));
+    for (int64_t i = 0; i < scales.elements(); ++i)
+      scales.as<uint8_t>()[i] = static_cast<uint8_t>(1 + i % 251);
+    std::memset(tiles.data(), 0xFF, static_cast<size_t>(tiles.bytes()));
+    WeightScalesToTiles(cpu.stream(), scales, tiles);
+    std::vector<uint8_t> expected(static_cast<size_t>(tiles.bytes()), 0);
+    const size_t each = expected.size() / static_cast<size_t>(L);
+    for (int64_t l = 0; l < L; ++l) {
+      for (int64_t c = 0; c < runs; ++c) {
+        for (int64_t n = 0; n < N; ++n)
+          expected[static_cast<size_t>(l) * each + TileByte(n, c, runs)] =
+              scales.as<uint8_t>()[(l * runs + c) * N + n];
+      }
+    }
+    CHECK(std::memcmp(expected.data(), tiles.data(), expected.size()) == 0);
+  }
+}
+
+TEST_CASE("quantize: tiles of a transposed copy's scales, groups along the contraction") {
+  CpuFixture cpu;
+  const int64_t C = 200, R = 700, L = 5;
+  const std::vector<int64_t> counts = {130, 0, 1, 384, 129};
+  const Tensor off = cpu.Make(DType::kI64, {L + 1}, {0, 130, 130, 131, 515, 644});
+  const Tensor scales = cpu.Make(DType::kU8, {PaddedRows(R, L) / 32, C});
+  for (int64_t i = 0; i < scales.elements(); ++i) scales.as<uint8_t>()[i] = static_cast<uint8_t>(1 + i % 251);
+  const Tensor tiles = cpu.Make(DType::kU8, TileColumnScaleShape(R, L, C));
+  std::memset(tiles.data(), 0xFF, static_cast<size_t>(tiles.bytes()));
+  ColumnScalesToTiles(cpu.stream(), scales, C, R, off, tiles);
+  std::vector<uint8_t> expected(static_cast<size_t>(tiles.bytes()), 0xFF);
+  int64_t run0 = 0;  // of the group, in the aligned row space; its tiles begin where those of as many runs
+                     // and all rows end
+  for (const int64_t count : counts) {
+    const int64_t runs = (count + 127) / 128 * 4;
+    uint8_t* const group = expected.data() + run0 / 4 * ((C + 127) / 128) * 512;
+    std::memset(group, 0, static_cast<size_t>(runs / 4 * ((C + 127) / 128) * 512));
+    for (int64_t c = 0; c < runs; ++c) {
+      for (int64_t r = 0; r < C; ++r) group[TileByte(r, c, runs)] = scales.as<uint8_t>()[(run0 + c) * C + r];
+    }
+    run0 += runs;
+  }
+  CHECK(std::memcmp(expected.data(), tiles.data(), expected.size()) == 0);
 }
 
 TEST_CASE("quantize: the same bytes with any number of threads") {

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "src/device/cpu_parallel.h"
 #include "src/ops/cpu/ragged_blocks.h"
@@ -168,6 +169,16 @@ void QuantizeRunsOfWeights(const Stream& stream, const QuantizeWeightsArgs& g) {
   });
 }
 
+// A tile of 128 rows x 4 runs, of which there are `rows` and `runs`. The scale of row r, run c is
+// from[c * ld + r].
+void WriteTile(const uint8_t* from, int64_t ld, int64_t rows, int64_t runs, uint8_t* tile) {
+  std::memset(tile, 0, 512);
+  for (int64_t r = 0; r < std::min<int64_t>(rows, 128); ++r) {
+    for (int64_t c = 0; c < std::min<int64_t>(runs, 4); ++c)
+      tile[r % 32 * 16 + r / 32 * 4 + c] = from[c * ld + r];
+  }
+}
+
 }  // namespace
 
 void QuantizeRows(const Stream& stream, const QuantizeRowsArgs& g) {
@@ -260,12 +271,42 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, con
   auto* to = tiles.as<uint8_t>();
   ParallelFor(stream, groups.blocks(), 1, [&](int64_t index, int64_t) {
     const RaggedBlock b = groups.Block(index);
-    uint8_t* out = to + index * tile_columns * 512;
-    std::memset(out, 0, static_cast<size_t>(tile_columns * 512));
-    for (int64_t r = 0; r < b.rows; ++r) {
-      for (int64_t c = 0; c < runs; ++c) {
-        out[c / 4 * 512 + r % 32 * 16 + r / 32 * 4 + c % 4] = from[c * ld + b.row0 + r];
-      }
+    for (int64_t column = 0; column < tile_columns; ++column) {
+      WriteTile(from + column * 4 * ld + b.row0, ld, b.rows, runs - column * 4,
+                to + (index * tile_columns + column) * 512);
+    }
+  });
+}
+
+void WeightScalesToTiles(const Stream& stream, const Tensor& scales_LRN, const Tensor& tiles) {
+  const int64_t L = scales_LRN.dim(0), runs = scales_LRN.dim(1), N = scales_LRN.dim(2);
+  const int64_t row_tiles = (N + 127) / 128, tile_columns = tiles.dim(1);
+  const auto* from = scales_LRN.as<uint8_t>();
+  auto* to = tiles.as<uint8_t>();
+  ParallelFor(stream, L * row_tiles, 1, [&](int64_t index, int64_t) {
+    const int64_t l = index / row_tiles, row0 = index % row_tiles * 128;
+    for (int64_t column = 0; column < tile_columns; ++column) {
+      WriteTile(from + (l * runs + column * 4) * N + row0, N, N - row0, runs - column * 4,
+                to + (index * tile_columns + column) * 512);
+    }
+  });
+}
+
+void ColumnScalesToTiles(const Stream& stream, const Tensor& scales, int64_t C, int64_t rows,
+                         const Tensor& offsets, const Tensor& tiles) {
+  const int64_t ld = scales.ld(), row_tiles = tiles.dim(1);
+  const RaggedGroups groups(offsets, rows);
+  const auto* from = scales.as<uint8_t>();
+  auto* to = tiles.as<uint8_t>();
+  std::vector<int64_t> first = {0};  // by group: its first block of the aligned row space
+  for (int64_t l = 0; l < groups.count(); ++l)
+    first.push_back(first.back() + RaggedGroups::Aligned(groups.rows(l)) / 128);
+  ParallelFor(stream, groups.blocks(), 1, [&](int64_t index, int64_t) {
+    const auto group = static_cast<size_t>(groups.Block(index).group);
+    const int64_t blocks = first[group + 1] - first[group];
+    for (int64_t tile = 0; tile < row_tiles; ++tile) {
+      WriteTile(from + index * 4 * ld + tile * 128, ld, C - tile * 128, 4,
+                to + (first[group] * row_tiles + tile * blocks + index - first[group]) * 512);
     }
   });
 }

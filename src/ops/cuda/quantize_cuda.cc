@@ -72,4 +72,17 @@ void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, con
                                 GroupsOf(offsets), tiles.as<uint8_t>(), CudaStream(stream)));
 }
 
+void WeightScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& tiles) {
+  YM_CUDA_CHECK(stream, "WeightScalesToTiles",
+                MxWeightScalesToTiles(scales.as<uint8_t>(), scales.dim(0), scales.dim(2), scales.dim(1),
+                                      tiles.as<uint8_t>(), CudaStream(stream)));
+}
+
+void ColumnScalesToTiles(const Stream& stream, const Tensor& scales, int64_t C, int64_t rows,
+                         const Tensor& offsets, const Tensor& tiles) {
+  YM_CUDA_CHECK(stream, "ColumnScalesToTiles",
+                MxColumnScalesToTiles(scales.as<uint8_t>(), scales.ld(), C, rows, Pointer(offsets),
+                                      GroupsOf(offsets), tiles.as<uint8_t>(), CudaStream(stream)));
+}
+
 }  // namespace yardmaster::cuda

@@ -13,6 +13,9 @@ void Dequantize(const Stream& stream, const DequantizeArgs& args);
 void DequantizeWeights(const Stream& stream, const QuantizeWeightsArgs& args, const Tensor& out);
 void ScalesToTiles(const Stream& stream, const Tensor& scales, int64_t rows, const Tensor& offsets,
                    const Tensor& tiles);
+void WeightScalesToTiles(const Stream& stream, const Tensor& scales, const Tensor& tiles);
+void ColumnScalesToTiles(const Stream& stream, const Tensor& scales, int64_t C, int64_t rows,
+                         const Tensor& offsets, const Tensor& tiles);
 
 // What the kernels take.
 QuantRule RuleOf(const QuantFormat& format);
