@@ -16,12 +16,48 @@ constexpr int64_t kMaxGroups = 512;
 static_assert(kMaxGroups == cuda::kFp8MaxGroups);
 #endif
 
-// Whether operands are dequantised first. cuda takes fp8_block's as they are, unless other kernels are asked
-// for (or there are more groups than ours take).
+// Whether operands are dequantised first: mxfp8's, unless AsTheyAre multiplied them. cuda takes fp8_block's
+// as they are, unless other kernels are asked for (or there are more groups than ours take).
 bool ThroughHigh(const Stream& stream, const QuantFormat& format, GroupedGemmMode mode, int64_t groups) {
   if (format.kind == QuantKind::kMxfp8) return true;
   return stream.target() == DeviceKind::kCuda &&
          (mode == GroupedGemmMode::kPortable || mode == GroupedGemmMode::kLoop || groups > kMaxGroups);
+}
+
+// mxfp8 by units that multiply it. False: this GPU or its library does not, and the product is still to be
+// computed. The memory is planned on the dry device for every GPU.
+bool TriesUnits(const Stream& stream, const QuantFormat& format, GroupedGemmMode mode) {
+  return format.kind == QuantKind::kMxfp8 && stream.target() == DeviceKind::kCuda &&
+         mode == GroupedGemmMode::kAuto;
+}
+
+bool AsTheyAre(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
+  if (!TriesUnits(stream, g.format, g.grouped_gemm)) return false;
+  const int64_t L = g.w.codes.dim(0), N = g.w.codes.dim(1), runs = g.x.scales.dim(0);
+  ArenaScope scope(work);
+  [[maybe_unused]] const Tensor x =
+      work.Allocate("scaled_gemm/x_tiles", DType::kU8, TileScaleShape(g.y.dim(0), L, runs));
+  [[maybe_unused]] const Tensor w =
+      work.Allocate("scaled_gemm/w_tiles", DType::kU8, TileWeightScaleShape(L, N, runs));
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda && g.y.elements() != 0) return cuda::Mxfp8Gemm(stream, g, x, w);
+#endif
+  return false;
+}
+
+bool AsTheyAre(const Stream& stream, const ScaledGemmWeightArgs& g, Arena& work) {
+  if (!TriesUnits(stream, g.format, g.grouped_gemm)) return false;
+  const int64_t L = g.dw.dim(0), N = g.dw.dim(1), K = g.dw.dim(2);
+  ArenaScope scope(work);
+  [[maybe_unused]] const Tensor dy =
+      work.Allocate("scaled_gemm/dy_tiles", DType::kU8, TileColumnScaleShape(g.rows, L, N));
+  [[maybe_unused]] const Tensor x =
+      work.Allocate("scaled_gemm/x_tiles", DType::kU8, TileColumnScaleShape(g.rows, L, K));
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda && g.rows != 0 && g.dw.elements() != 0)
+    return cuda::Mxfp8GemmWeight(stream, g, dy, x);
+#endif
+  return false;
 }
 
 void ForwardThroughHigh(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
@@ -82,6 +118,7 @@ void ScaledGemm(const Stream& stream, const ScaledGemmArgs& g, Arena& work) {
              static_cast<double>(g.x.codes.bytes() + g.w.codes.bytes()) +
                  static_cast<double>(g.y.bytes()) * (g.beta != 0 ? 2 : 1),
              {R, N, K});
+  if (AsTheyAre(stream, g, work)) return;
   ArenaScope scope(work);
   if (ThroughHigh(stream, g.format, g.grouped_gemm, L)) return ForwardThroughHigh(stream, g, work);
   if (stream.target() == DeviceKind::kCuda) {
@@ -113,6 +150,7 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena
              static_cast<double>(g.dy.codes.bytes() + g.x.codes.bytes()) +
                  static_cast<double>(g.dw.bytes()) * (g.beta != 0 ? 2 : 1),
              {g.rows, N, K});
+  if (AsTheyAre(stream, g, work)) return;
   ArenaScope scope(work);
   if (ThroughHigh(stream, g.format, g.grouped_gemm, L)) return WeightThroughHigh(stream, g, work);
   if (stream.target() == DeviceKind::kCuda) {

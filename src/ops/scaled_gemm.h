@@ -11,10 +11,13 @@
 // BF16 (F32 on cpu) and multiplied as such.
 //   cpu   both, the reference
 //   cuda  fp8_block by the tensor cores of compute capability 9.0 (kernels/grouped_gemm_fp8; another throws
-//         ConfigError), beta 0 or 1, rows of y 16-byte aligned. mxfp8 through BF16; so does fp8_block where
-//         `grouped_gemm` asks for portable kernels or a loop (exact scales: each operand is rounded to BF16)
-// `work` holds dequantised operands, within the call. Rows beyond the last group are neither read nor
-// written; a group without rows gives beta * dw, zeros for beta == 0.
+//         ConfigError), beta 0 or 1, rows of y 16-byte aligned. mxfp8 by cuBLASLt's grouped matmul on compute
+//         capability 10.x where the library has it and `grouped_gemm` is auto (cuda/scaled_gemm_cuda.h; it
+//         has not run), else through BF16; so does fp8_block where `grouped_gemm` asks for portable kernels
+//         or a loop (exact scales: each operand is rounded to BF16)
+// `work` holds dequantised operands, or scales in the library's order, within the call: planned for both.
+// Rows beyond the last group are neither read nor written; a group without rows gives beta * dw, zeros for
+// beta == 0.
 #pragma once
 
 #include "src/device/arena.h"

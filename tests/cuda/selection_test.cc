@@ -4,6 +4,7 @@
 #include "tests/catch.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/grouped_gemm_cuda.h"
+#include "src/ops/cuda/scaled_gemm_cuda.h"
 #endif
 
 namespace yardmaster::testing {
@@ -95,6 +96,29 @@ TEST_CASE("grouped gemm path: Hopper's kernels for BF16 in multiples of 8, else 
   CHECK(ChooseGroupedGemm(GroupedGemmMode::kAuto, DType::kBF16, 90, 32, 4096, 7168, true, true) == Path::kHopper);
   CHECK(choose(GroupedGemmMode::kPortable, DType::kBF16, 90, 32, 4096, 7168) == Path::kPortable);
   CHECK(choose(GroupedGemmMode::kLoop, DType::kF32, 90, 32, 4096, 7168) == Path::kLoop);
+}
+
+TEST_CASE("mxfp8 path: cuBLASLt on 10.x for widths in whole runs, else through BF16") {
+  const auto takes = [](int sm, int64_t L, int64_t n, int64_t k,
+                        GroupedGemmMode mode = GroupedGemmMode::kAuto, bool aligned = true,
+                        bool lt_grouped = true) {
+    return cuda::TakesMxfp8(mode, sm, L, n, k, aligned, lt_grouped);
+  };
+  CHECK(takes(100, 32, 4096, 7168));
+  CHECK(takes(103, 1, 7168, 2048));
+  CHECK(takes(100, 512, 32, 96));
+  CHECK_FALSE(takes(90, 32, 4096, 7168));
+  CHECK_FALSE(takes(110, 32, 4096, 7168));
+  CHECK_FALSE(takes(120, 32, 4096, 7168));
+  CHECK_FALSE(takes(100, 513, 4096, 7168));
+  CHECK_FALSE(takes(100, 32, 4096, 7184));
+  CHECK_FALSE(takes(100, 32, 4080, 7168));
+  CHECK_FALSE(takes(100, 32, 0, 7168));
+  CHECK_FALSE(takes(100, 32, 4096, 7168, GroupedGemmMode::kPortable));
+  CHECK_FALSE(takes(100, 32, 4096, 7168, GroupedGemmMode::kLoop));
+  CHECK_FALSE(takes(100, 32, 4096, 7168, GroupedGemmMode::kHopper));
+  CHECK_FALSE(takes(100, 32, 4096, 7168, GroupedGemmMode::kAuto, false));
+  CHECK_FALSE(takes(100, 32, 4096, 7168, GroupedGemmMode::kAuto, true, false));
 }
 #endif
 

@@ -1,6 +1,8 @@
 #include "src/ops/scaled_gemm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <initializer_list>
 
 #include "tests/catch.h"
 #include "tests/ops/op_check.h"
@@ -146,6 +148,39 @@ TEST_CASE("scaled gemm: a NaN in an operand reaches every result that its run is
     const Tensor y = cpu.Make(DType::kF32, {3, 4});
     ScaledGemm(cpu.stream(), {.format = format, .x = qx, .w = qw, .y = y}, cpu.work());
     for (int i = 0; i < 12; ++i) CHECK(std::isnan(y.as<float>()[i]) == (i / 4 == 1));
+  }
+}
+
+// Which of the two runs is known on the GPU alone: mxfp8 as it is, with scales in tiles, or dequantised to BF16.
+TEST_CASE("scaled gemm: the dry device plans mxfp8's memory for either way") {
+  const QuantFormat format{QuantKind::kMxfp8};
+  const auto dry = MakeDryDevice(DeviceKind::kCuda);
+  const Stream stream(dry.get());
+  const auto t = [](DType type, const Shape& shape) { return Tensor(nullptr, type, shape); };
+  const auto quantized = [&](const Shape& codes) { return Quantized{t(DType::kU8, codes), t(DType::kU8, ScalesOf(format, codes))}; };
+  const auto aligned = [](std::initializer_list<int64_t> bytes) {
+    int64_t sum = 0;
+    for (const int64_t n : bytes) sum += (n + 255) / 256 * 256;
+    return sum;
+  };
+  for (const int64_t R : {8, 5000}) {
+    const int64_t L = 40, N = 96, K = 160, P = PaddedRows(R, L);
+    const Tensor offsets = t(DType::kI64, {L + 1});
+    Arena rows("rows", dry.get()), weight("weight", dry.get()), portable("portable", dry.get());
+    ScaledGemmArgs args{.format = format, .x = quantized({R, K}), .w = quantized({L, N, K}), .offsets = offsets,
+                        .y = t(DType::kBF16, {R, N})};
+    ScaledGemm(stream, args, rows);
+    const int64_t in_bf16 = aligned({2 * R * K, 2 * L * N * K});
+    CHECK(static_cast<int64_t>(rows.high_water()) == std::max(in_bf16, aligned({P / 128 * 2 * 512, L * 2 * 512})));
+    args.grouped_gemm = GroupedGemmMode::kPortable;
+    ScaledGemm(stream, args, portable);
+    CHECK(static_cast<int64_t>(portable.high_water()) == in_bf16);
+    ScaledGemmWeight(stream, {.format = format, .rows = R, .dy = quantized({N, P}), .x = quantized({K, P}), .offsets = offsets,
+                              .dw = t(DType::kF32, {L, N, K})}, weight);
+    const int64_t tiles = aligned({P / 128 * 512, P / 128 * 2 * 512}), bf16 = aligned({2 * R * N, 2 * R * K});
+    CHECK((R == 8) == (tiles > bf16));  // the two cases of the plan
+    CHECK(static_cast<int64_t>(weight.high_water()) == std::max(bf16, tiles));
+    CHECK((rows.top() == 0 && weight.top() == 0));
   }
 }
 

@@ -5,12 +5,12 @@
 
 #include "kernels/common/scale_rows.h"
 #include "kernels/grouped_gemm/grouped_gemm.h"
-#include "kernels/grouped_gemm/grouped_gemm_sm100_cublaslt.h"
 #include "kernels/grouped_gemm_portable/grouped_gemm_portable.h"
 #include "src/base/error.h"
 #include "src/base/strings.h"
 #include "src/ops/cuda/blas_lt.h"
 #include "src/ops/cuda/kernel_types.h"
+#include "src/ops/cuda/lt_grouped.h"
 
 namespace yardmaster::cuda {
 
@@ -75,37 +75,6 @@ void LoopOverRows(const Stream& stream, const char* op, const Groups& g, const T
   }
 }
 
-// cuBLASLt's grouped matmul. The device's handle; what it reads of shapes and addresses lies at the end of the stream's
-// library workspace.
-class LtGrouped {
- public:
-  explicit LtGrouped(CudaDevice& device) : device_(device) {
-    const cublasStatus_t status = cublasLtCreate(&handle_);
-    if (status != CUBLAS_STATUS_SUCCESS) device.Fail(cublasLtGetStatusString(status), "GroupedGemm", "cublasLtCreate");
-  }
-  LtGrouped(const LtGrouped&) = delete;
-  LtGrouped& operator=(const LtGrouped&) = delete;
-  ~LtGrouped() { static_cast<void>(cublasLtDestroy(handle_)); }
-
-  GroupedGemmLtResources Resources(cudaStream_t stream, int64_t experts) const {
-    const size_t arrays = (GroupedGemmLtArrayBytes(static_cast<int>(experts)) + 255) / 256 * 256;
-    char* const workspace = static_cast<char*>(device_.LibraryWorkspace(stream));
-    const size_t rest = CudaDevice::kLibraryWorkspace - arrays;
-    return {.handle = handle_, .arrays = workspace + rest, .workspace = workspace, .workspace_bytes = rest};
-  }
-
-  // False where the library has no algorithm for the problem: the portable kernels run then.
-  bool Done(cublasStatus_t status, const char* op) const {
-    if (status == CUBLAS_STATUS_NOT_SUPPORTED) return false;
-    if (status != CUBLAS_STATUS_SUCCESS) device_.Fail(cublasLtGetStatusString(status), op, "cublasLtMatmul (grouped)");
-    return true;
-  }
-
- private:
-  CudaDevice& device_;
-  cublasLtHandle_t handle_ = nullptr;
-};
-
 }  // namespace
 
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,
@@ -120,7 +89,7 @@ void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& 
                                                         CudaStream(stream)));
       return;
     case GroupedGemmPath::kBlackwell: {
-      const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();
+      const LtGrouped& lt = LtGroupedOf(stream);
       if (lt.Done(GroupedGemmForwardLt(lt.Resources(CudaStream(stream), g.L), g.special(), x_RK.data(), w_LNK.data(), g.offsets,
                                        y_RN.data(), CudaStream(stream)), kOp)) return;
       [[fallthrough]];
@@ -145,7 +114,7 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
                                                       CudaStream(stream)));
       return;
     case GroupedGemmPath::kBlackwell: {
-      const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();
+      const LtGrouped& lt = LtGroupedOf(stream);
       if (lt.Done(GroupedGemmDgradLt(lt.Resources(CudaStream(stream), g.L), g.special(), dy_RN.data(), w_LNK.data(), g.offsets,
                                      dx_RK.data(), CudaStream(stream)), kOp)) return;
       [[fallthrough]];
@@ -172,7 +141,7 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
                                          {.free_sms = free_sms}, CudaStream(stream)));
       return;
     case GroupedGemmPath::kBlackwell: {
-      const LtGrouped& lt = CudaDeviceOf(stream).Extension<LtGrouped>();
+      const LtGrouped& lt = LtGroupedOf(stream);
       if (lt.Done(GroupedGemmWgradLt(lt.Resources(CudaStream(stream), g.L), g.special(), dy_RN.data(), x_RK.data(), g.offsets, beta == 1,
                                      out == DType::kF32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, dw_LNK.data(),
                                      CudaStream(stream)), kOp)) return;
