@@ -39,7 +39,16 @@ enum class GroupedGemmOutput { kBf16, kFp32 };
 
 struct GroupedGemmOptions {
   int free_sms = 0;  // multiprocessors left to other kernels (communication)
+  // wgrad in FP32 with beta 0, where GroupedGemmWgradSquares(n, k) > 0: F64 [L, N / 128, that], the
+  // sums of squares of 16 rows by 256 columns each of dw's chunks of 128 rows. Added in FP32 up to
+  // 128 of them, then in FP64; the same bits whatever the row counts of other experts.
+  double* squares = nullptr;
 };
+
+// Sums of squares that the weight gradient gives for 128 rows of a matrix [N, K]; 0: none.
+constexpr int GroupedGemmWgradSquares(int64_t n, int64_t k) {
+  return n % 128 == 0 && k % 256 == 0 ? static_cast<int>(k / 256 * 8) : 0;
+}
 
 cudaError_t GroupedGemmForwardSm90(const GroupedGemmShape& shape, const void* x_RK,
                                    const void* w_LNK, const int64_t* offsets, void* y_RN,

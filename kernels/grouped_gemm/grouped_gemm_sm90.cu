@@ -19,7 +19,10 @@ bool Valid(const GemmProblem& p) {
   const GroupedGemmShape& s = p.shape;
   return s.rows >= 0 && s.rows < (int64_t{1} << 31) - 2 * kTileM && s.experts >= 1 &&
          s.experts <= kGroupedGemmMaxExperts && s.n > 0 && s.k > 0 && s.n % 8 == 0 &&
-         s.k % 8 == 0 && Aligned16(p.a) && Aligned16(p.b) && Aligned16(p.d) && p.offsets != nullptr;
+         s.k % 8 == 0 && Aligned16(p.a) && Aligned16(p.b) && Aligned16(p.d) && p.offsets != nullptr &&
+         (p.squares == nullptr ||
+          (p.op == GemmOp::kWgrad && p.output == GroupedGemmOutput::kFp32 && !p.accumulate &&
+           GroupedGemmWgradSquares(s.n, s.k) > 0));
 }
 
 struct Maps {
@@ -60,10 +63,10 @@ cudaError_t EncodeMaps(const GemmProblem& p, Maps* maps) {
   return EncodeTensorMap(d, &maps->d);
 }
 
-template <GemmOp kOp, bool kFp32>
+template <GemmOp kOp, bool kFp32, bool kSquares = false>
 cudaError_t Launch(const Maps& maps, const GemmParams& params, const GemmConfig& config,
                    cudaStream_t stream) {
-  return LaunchClusters(GroupedGemmKernel<kOp, kFp32>,
+  return LaunchClusters(GroupedGemmKernel<kOp, kFp32, kSquares>,
                         {config.clusters, kCluster, kThreads, kSharedMemoryBytes}, stream, maps.a,
                         maps.b, maps.d, maps.zeros, params);
 }
@@ -101,6 +104,10 @@ cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cud
     case GemmOp::kDgrad:
       return Launch<GemmOp::kDgrad, false>(maps, params, config, stream);
     case GemmOp::kWgrad:
+      if (problem.squares != nullptr) {
+        params.squares = {problem.squares, s.n / SquaresOut::kChunkRows, s.k / kTileN};
+        return Launch<GemmOp::kWgrad, true, true>(maps, params, config, stream);
+      }
       return problem.output == GroupedGemmOutput::kFp32
                  ? Launch<GemmOp::kWgrad, true>(maps, params, config, stream)
                  : Launch<GemmOp::kWgrad, false>(maps, params, config, stream);
@@ -140,7 +147,8 @@ cudaError_t GroupedGemmWgradSm90(const GroupedGemmShape& shape, const void* dy_R
                                  const int64_t* offsets, bool accumulate, GroupedGemmOutput output,
                                  void* dw_LNK, const GroupedGemmOptions& options,
                                  cudaStream_t stream) {
-  return Run({sm90::GemmOp::kWgrad, shape, dy_RN, x_RK, dw_LNK, offsets, output, accumulate},
+  return Run({sm90::GemmOp::kWgrad, shape, dy_RN, x_RK, dw_LNK, offsets, output, accumulate,
+              options.squares},
              options, stream);
 }
 

@@ -52,13 +52,15 @@ struct GemmParams {
   bool accumulate;     // wgrad: add to D
   int store_pause;     // FP32: blocks multiplied between two parts of a store
   uint32_t zero;       // 0: a value that the compiler does not know
+  SquaresOut squares;  // kSquares: whole tiles only
 };
 
 using Ring = RingOf<kStages>;
 using QueueRing = RingOf<kQueueItems>;
 static_assert(sizeof(WorkItem) <= kQueueItemBytes);
 
-template <GemmOp kOp, bool kFp32>
+// kSquares: also adds up the squares of what it writes (sm90_squares.cuh), beta 0 only.
+template <GemmOp kOp, bool kFp32, bool kSquares>
 class GemmBlock {
  public:
   static constexpr bool kRaggedN = kOp != GemmOp::kWgrad;
@@ -67,7 +69,7 @@ class GemmBlock {
   static constexpr int kBoxBytes = 64 * 128;  // every load: 64 rows of 128 bytes
   static constexpr int kABytes = 2 * kBoxBytes;
   static constexpr int kBBoxes = 4;
-  using Store = TileStore<kRaggedN, kFp32>;
+  using Store = TileStore<kRaggedN, kFp32, kSquares>;
 
   __device__ __forceinline__ GemmBlock(const GemmParams& params, uint8_t* shared)
       : params_(params),
@@ -223,6 +225,7 @@ class GemmBlock {
     Ring ring;
     typename Store::Place place;
     typename Store::Packed packed;
+    float squares;  // kSquares: of what is stored of that tile
   };
 
   __device__ __forceinline__ void Consume(const CUtensorMap* d_map) {
@@ -240,10 +243,15 @@ class GemmBlock {
       if constexpr (!kRaggedN) {
         if (k_blocks == 0) {
           store.Zeros(place);
+          if constexpr (kSquares) store.WriteSquares(params_.squares, place, 0.0f);
           continue;
         }
       }
       const int tail_steps = ((item.row_end - item.row_begin - 1) % kTileK) / 16 + 1;
+      if constexpr (kSquares) {
+        Tile<256>(store, group, k_blocks, tail_steps, place, &state);
+        continue;
+      }
       switch ((item.n_size - 128 + kRowUnit - 1) / kRowUnit) {
         case 8:
           Tile<256>(store, group, k_blocks, tail_steps, place, &state);
@@ -275,6 +283,12 @@ class GemmBlock {
       }
     }
     store.WriteRest(state.place, state.packed);
+    if constexpr (kSquares) {
+#pragma unroll
+      for (int i = 0; i < Store::kRounds; ++i)
+        state.squares += Store::RoundSquares(state.packed, i);
+      store.WriteSquares(params_.squares, state.place, state.squares);
+    }
     store.Finish();
   }
 
@@ -299,6 +313,11 @@ class GemmBlock {
       }
       WgmmaCommit();
       store.WriteRound(state->place, state->packed, i);
+      if constexpr (kSquares) {
+        state->squares += Store::RoundSquares(state->packed, i);
+        if (i + 1 == Store::kRounds)
+          store.WriteSquares(params_.squares, state->place, state->squares);
+      }
       if (i > 0) {
         WgmmaWait<1>();
         Release(unreleased.stage);
@@ -322,7 +341,7 @@ class GemmBlock {
     WgmmaWait<0>();
     HoldAccumulators<kN / 2>(d);
     Release(unreleased.stage);
-    if constexpr (kFp32) store.WriteLowHalf(place, d);
+    if constexpr (kFp32) state->squares = store.WriteLowHalf(place, d);
     state->packed = Store::template Pack<kN>(d, params_.zero);
     state->place = place;
     state->ring = ring;
@@ -420,7 +439,7 @@ class GemmBlock {
   const uint32_t rank_;
 };
 
-template <GemmOp kOp, bool kFp32>
+template <GemmOp kOp, bool kFp32, bool kSquares>
 __global__ void __launch_bounds__(kThreads, 1)
     GroupedGemmKernel(const __grid_constant__ CUtensorMap a_map,
                       const __grid_constant__ CUtensorMap b_map,
@@ -429,7 +448,7 @@ __global__ void __launch_bounds__(kThreads, 1)
                       const __grid_constant__ GemmParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
   int* row_start = reinterpret_cast<int*>(shared + kRowStartOffset);
-  GemmBlock<kOp, kFp32> block(params, shared);
+  GemmBlock<kOp, kFp32, kSquares> block(params, shared);
 
   for (int i = threadIdx.x; i <= params.schedule.experts; i += kThreads) {
     const int64_t offset = params.offsets[i];

@@ -18,6 +18,7 @@ struct GemmProblem {
   const int64_t* offsets = nullptr;
   GroupedGemmOutput output = GroupedGemmOutput::kBf16;  // wgrad
   bool accumulate = false;                              // wgrad
+  double* squares = nullptr;                            // wgrad, FP32, beta 0
 };
 
 cudaError_t LaunchGemm(const GemmProblem& problem, const GemmConfig& config, cudaStream_t stream);

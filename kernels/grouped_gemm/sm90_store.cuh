@@ -13,15 +13,16 @@
 
 #include "kernels/common/ptx_sm90.cuh"
 #include "kernels/grouped_gemm/sm90_config.h"
+#include "kernels/grouped_gemm/sm90_squares.cuh"
 
 namespace yardmaster::sm90 {
 
-template <bool kTransposed, bool kFp32>
+template <bool kTransposed, bool kFp32, bool kSquares = false>
 class TileStore {
  public:
   static constexpr int kChunkBytes = 16 * 128;  // direct: 16 rows of 128 bytes
   static constexpr int kChunkColumns = kFp32 ? 32 : 64;
-  static_assert(!(kTransposed && kFp32));
+  static_assert(!(kTransposed && kFp32) && (kFp32 || !kSquares));
 
   // A block's tile.
   struct Place {
@@ -70,13 +71,30 @@ class TileStore {
   }
 
   // FP32: columns 0 to 127, straight from the accumulators.
-  __device__ __forceinline__ void WriteLowHalf(const Place& place, const float (&d)[128]) {
+  // -> the squares of what the thread wrote (kSquares).
+  __device__ __forceinline__ float WriteLowHalf(const Place& place, const float (&d)[128]) {
+    float squares = 0;
     Packed low;
 #pragma unroll
     for (int i = 0; i < 64; ++i) low.word[i] = __float_as_uint(d[i]);
 #pragma unroll
-    for (int chunk = 0; chunk < kRounds; ++chunk)
+    for (int chunk = 0; chunk < kRounds; ++chunk) {
       WriteChunk(place, low, chunk, chunk * kChunkColumns);
+      if constexpr (kSquares) squares += RoundSquares(low, chunk);
+    }
+    return squares;
+  }
+
+  // Of a quarter of what is packed; FP32.
+  __device__ __forceinline__ static float RoundSquares(const Packed& packed, int round) {
+    return SumSquares16([&](int i) { return __uint_as_float(packed.word[16 * round + i]); });
+  }
+
+  // Of a whole tile. Nothing where there is no tile.
+  __device__ __forceinline__ void WriteSquares(const SquaresOut& out, const Place& place,
+                                               float squares) const {
+    if (place.n_size > 0 && WarpRow(place) < place.m_extent)
+      out.Store(place.expert, WarpRow(place), place.n / kTileN, squares);
   }
 
   // What is left when there is no next tile.

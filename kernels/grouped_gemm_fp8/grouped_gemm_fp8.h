@@ -70,7 +70,16 @@ struct Fp8WgradArgs {
   const int64_t* offsets = nullptr;
   bool accumulate = false;
   float* dw = nullptr;  // [L, N, K]
+  // With beta 0, where GroupedGemmFp8WgradSquares(n, k) > 0: F64 [L, N / 128, that], the sums of
+  // squares of 16 rows by 128 columns each of dw's chunks of 128 rows. Added in FP32 up to 64 of
+  // them, then in FP64; the same bits whatever the row counts of other groups.
+  double* squares = nullptr;
 };
+
+// Sums of squares that the weight gradient gives for 128 rows of a matrix [N, K]; 0: none.
+constexpr int GroupedGemmFp8WgradSquares(int64_t n, int64_t k) {
+  return n % 128 == 0 && k % 128 == 0 ? static_cast<int>(k / 128 * 8) : 0;
+}
 cudaError_t GroupedGemmFp8WgradSm90(const Fp8WgradArgs& args, const Fp8Options& options,
                                     cudaStream_t stream);
 

@@ -10,6 +10,7 @@
 #include <cuda_bf16.h>
 
 #include "kernels/common/ptx_sm90.cuh"
+#include "kernels/grouped_gemm/sm90_squares.cuh"
 #include "kernels/grouped_gemm_fp8/sm90_fp8_config.h"
 
 namespace yardmaster::sm90fp8 {
@@ -102,8 +103,8 @@ class RowStore {
 };
 
 // The sums are four chunks of 32 columns, d[16 c] to d[16 c + 15] of a thread; of a warp kBuffers are
-// under way.
-template <int kBuffers>
+// under way. kSquares: the squares of what is written are added up (sm90_squares.cuh), beta 0 only.
+template <int kBuffers, bool kSquares = false>
 class GradientStore {
  public:
   static constexpr int kChunks = 4;
@@ -113,10 +114,14 @@ class GradientStore {
 
   // `columns` of the matrix; its rows are cut by the map.
   __device__ __forceinline__ GradientStore(const CUtensorMap* map, int columns, bool accumulate,
-                                           sm90::Shared buffer)
-      : map_(map), columns_(columns), accumulate_(accumulate), buffer_(buffer) {}
+                                           const sm90::SquaresOut& squares, sm90::Shared buffer)
+      : map_(map),
+        columns_(columns),
+        accumulate_(accumulate),
+        squares_out_(squares),
+        buffer_(buffer) {}
 
-  // Chunks `from` to `to`, constants. Afterwards their sums may change.
+  // Chunks `from` to `to`, constants; a tile's in turn. Afterwards their sums may change.
   __device__ __forceinline__ void Write(const Place& place, const float (&d)[64], int from = 0,
                                         int to = kChunks) {
     const bool leader = threadIdx.x % 32 == 0;
@@ -141,6 +146,7 @@ class GradientStore {
         }
         sm90::BulkCommit();
       }
+      if constexpr (kSquares) AddSquares(place, d, chunk);
     }
   }
 
@@ -149,6 +155,13 @@ class GradientStore {
   }
 
  private:
+  __device__ __forceinline__ void AddSquares(const Place& place, const float (&d)[64], int chunk) {
+    const float sum = sm90::SumSquares16([&](int i) { return d[16 * chunk + i]; });
+    squares_ = chunk == 0 ? sum : squares_ + sum;
+    if (chunk == kChunks - 1 && place.rows > 0 && place.column < columns_)
+      squares_out_.Store(place.expert, place.row, place.column / kTileColumns, squares_);
+  }
+
   // Odd rows write their column groups in another order (0 <-> 2, 1 <-> 3), so that the four rows
   // that go to shared memory together fall into different banks.
   __device__ __forceinline__ static void WriteShared(sm90::Shared buffer, const float (&d)[64],
@@ -173,8 +186,10 @@ class GradientStore {
   const CUtensorMap* const map_;
   const int columns_;
   const bool accumulate_;
+  const sm90::SquaresOut& squares_out_;
   const sm90::Shared buffer_;
   int next_ = 0;
+  float squares_ = 0;  // of the thread's part of the tile that is written
 };
 
 }  // namespace yardmaster::sm90fp8

@@ -15,7 +15,8 @@
 //              three warpgroups  tiles of 192 x 128, an item each; a warpgroup promotes while the
 //                                two others multiply. One without rows in the last tile stands by.
 // Stores     Beside the first multiplication of the next tile as many chunks as a warp has buffers, the
-//            others right before its promotion changes their sums.
+//            others right before its promotion changes their sums. With beta 0 also the sums of the
+//            squares of what is stored, if wanted.
 // Numerics   As the kernel of rows; FP32, written (or added to) once by one block: deterministic.
 // Tails      Pad rows of a group are zeros in the operands. Other edges are cut by the maps.
 // Launch     Clusters of 2 blocks of 384 or 512 threads, one block per multiprocessor, 210 to 215
@@ -34,6 +35,7 @@ struct WgradParams {
   int columns;                   // K
   bool accumulate;               // add to dw
   sm90::ScheduleShape schedule;  // its N are our rows, its M our columns
+  sm90::SquaresOut squares;      // kSquares
 };
 
 struct WgradMaps {
@@ -41,12 +43,12 @@ struct WgradMaps {
 };
 
 // Shared memory of a block with kGroups consumer warpgroups.
-template <int kGroups>
+template <int kGroups, bool kSquares>
 struct WgradLayout {
   static constexpr int kStages = kGroups == 2 ? 5 : 4;
   static constexpr int kRows = 64 * kGroups;  // of a tile
   static constexpr int kItemRows = kGroups == 2 ? kTileRows : kRows;
-  using Store = GradientStore<kGroups == 2 ? 3 : 2>;
+  using Store = GradientStore<kGroups == 2 ? 3 : 2, kSquares>;
   static constexpr int kDyBytes = kRows * kTileK;
   static constexpr int kStageBytes = kDyBytes + kTileColumns * kTileK;
   static constexpr int kScaleOffset = kStages * kStageBytes;
@@ -56,11 +58,10 @@ struct WgradLayout {
   static_assert(kStoreOffset % 1024 == 0 && kScaleBytes % 128 == 0);
 };
 
-template <int kGroups>
-class WgradBlock
-    : public PipelineBlock<WgradLayout<kGroups>::kPipelineOffset, WgradLayout<kGroups>::kStages,
-                           kGroups> {
-  using Layout = WgradLayout<kGroups>;
+template <int kGroups, bool kSquares>
+class WgradBlock : public PipelineBlock<WgradLayout<kGroups, kSquares>::kPipelineOffset,
+                                        WgradLayout<kGroups, kSquares>::kStages, kGroups> {
+  using Layout = WgradLayout<kGroups, kSquares>;
   using Base = PipelineBlock<Layout::kPipelineOffset, Layout::kStages, kGroups>;
   using Ring = typename Base::Ring;
   using Queue = typename Base::Queue;
@@ -134,7 +135,7 @@ class WgradBlock
   // kGroups warpgroups.
   __device__ __forceinline__ void Consume(const WgradMaps& maps) const {
     const int warp = Uniform(threadIdx.x / 32) - 4;
-    Store store(&maps.dw, params_.columns, params_.accumulate,
+    Store store(&maps.dw, params_.columns, params_.accumulate, params_.squares,
                 memory_ + Layout::kStoreOffset + warp * Store::kBytes);
     State state;
 #pragma unroll

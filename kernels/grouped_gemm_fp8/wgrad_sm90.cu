@@ -11,12 +11,12 @@ namespace sm90fp8 {
 
 namespace {
 
-template <int kGroups>
+template <int kGroups, bool kSquares>
 __global__ void __launch_bounds__(kThreads<kGroups>, 1)
     WgradKernel(const __grid_constant__ WgradMaps maps,
                 const __grid_constant__ WgradParams params) {
   extern __shared__ __align__(1024) uint8_t shared[];
-  RunBlock(WgradBlock<kGroups>(params, shared), maps);
+  RunBlock(WgradBlock<kGroups, kSquares>(params, shared), maps);
 }
 
 bool Valid(const Fp8WgradArgs& a) {
@@ -24,7 +24,8 @@ bool Valid(const Fp8WgradArgs& a) {
          a.padded % kTileK == 0 && a.groups >= 1 && a.groups <= kGroupedGemmFp8MaxGroups &&
          (a.groups == 1 || a.offsets != nullptr) && a.rows <= a.padded && a.n > 0 && a.k > 0 &&
          a.n % 16 == 0 && a.k % 16 == 0 && Aligned16(a.dy) && Aligned16(a.dy_scales) &&
-         Aligned16(a.x) && Aligned16(a.x_scales) && Aligned16(a.dw);
+         Aligned16(a.x) && Aligned16(a.x_scales) && Aligned16(a.dw) &&
+         (a.squares == nullptr || (!a.accumulate && GroupedGemmFp8WgradSquares(a.n, a.k) > 0));
 }
 
 cudaError_t EncodeMaps(const Fp8WgradArgs& a, int box_rows, WgradMaps* maps) {
@@ -47,10 +48,11 @@ cudaError_t EncodeMaps(const Fp8WgradArgs& a, int box_rows, WgradMaps* maps) {
   return cudaSuccess;
 }
 
-template <int kGroups>
+template <int kGroups, bool kSquares>
 cudaError_t Launch(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
   WgradMaps maps = {};
-  if (const cudaError_t error = EncodeMaps(args, WgradBlock<kGroups>::kBoxRows, &maps);
+  using Block = WgradBlock<kGroups, kSquares>;
+  if (const cudaError_t error = EncodeMaps(args, Block::kBoxRows, &maps);
       error != cudaSuccess) return error;
   WgradParams params = {};
   params.offsets = {args.offsets, args.groups, static_cast<int>(args.rows)};
@@ -65,8 +67,15 @@ cudaError_t Launch(const Fp8WgradArgs& args, const Config& config, cudaStream_t 
   params.schedule.group = config.group;
   params.schedule.tile_cost = config.tile_cost;
   params.schedule.cost_shift = sm90::CostShift(args.padded);
-  return LaunchKernel(WgradKernel<kGroups>, kThreads<kGroups>, WgradBlock<kGroups>::kSharedBytes,
-                      maps, params, config, stream);
+  params.squares = {args.squares, args.n / sm90::SquaresOut::kChunkRows, args.k / kTileColumns};
+  return LaunchKernel(WgradKernel<kGroups, kSquares>, kThreads<kGroups>, Block::kSharedBytes, maps,
+                      params, config, stream);
+}
+
+template <int kGroups>
+cudaError_t LaunchForm(const Fp8WgradArgs& args, const Config& config, cudaStream_t stream) {
+  return args.squares != nullptr ? Launch<kGroups, true>(args, config, stream)
+                                 : Launch<kGroups, false>(args, config, stream);
 }
 
 }  // namespace
@@ -75,8 +84,8 @@ cudaError_t LaunchWgrad(const Fp8WgradArgs& args, const Config& config, cudaStre
   if (!Valid(args)) return cudaErrorInvalidValue;
   if (args.rows == 0 && args.accumulate) return cudaSuccess;
   switch (config.wgrad_warpgroups) {
-    case 2: return Launch<2>(args, config, stream);
-    case 3: return Launch<3>(args, config, stream);
+    case 2: return LaunchForm<2>(args, config, stream);
+    case 3: return LaunchForm<3>(args, config, stream);
     default: return cudaErrorInvalidValue;
   }
 }

@@ -6,9 +6,25 @@ namespace yardmaster {
 namespace {
 
 constexpr int kThreads = 1024;
+constexpr int kAddendsThreads = 128;
 constexpr int kQuad = 4;  // elements that a thread takes at a time, whatever the width of the loads
 
-static_assert(sizeof(SquaresList) + 64 <= 4096, "the launch's arguments fit everywhere");
+static_assert(sizeof(SquaresList) + 64 <= 4096 && sizeof(AddendsList) + 64 <= 4096,
+              "the launch's arguments fit everywhere");
+
+// The last of `count` tensors whose first worker, which ascends, is not after this one.
+template <class First>
+__device__ __forceinline__ int TensorOf(int count, int64_t worker, const First& first) {
+  int low = 0, high = count - 1;
+  while (low < high) {
+    const int middle = (low + high + 1) / 2;
+    if (first(middle) <= worker)
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return low;
+}
 
 // A chunk's order of additions depends on its size alone, not on where it lies: the same bits in every
 // layout.
@@ -17,15 +33,8 @@ __global__ void __launch_bounds__(kThreads)
     SumSquaresKernel(const __grid_constant__ SquaresList list, int64_t chunk_rows) {
   constexpr int kWidth = kPackWidth<T>;
   __shared__ double shared[kThreads / 32];
-  int low = 0, high = list.count - 1;  // the last tensor whose first block is not after this one
-  while (low < high) {
-    const int middle = (low + high + 1) / 2;
-    if (list.tensors[middle].first_block <= int64_t{blockIdx.x})
-      low = middle;
-    else
-      high = middle - 1;
-  }
-  const SquaresSlice& s = list.tensors[low];
+  const SquaresSlice& s =
+      list.tensors[TensorOf(list.count, blockIdx.x, [&](int i) { return list.tensors[i].first_block; })];
   const int64_t block = int64_t{blockIdx.x} - s.first_block, chunks = (s.rows + chunk_rows - 1) / chunk_rows;
   const int64_t matrix = block / chunks, row = block % chunks * chunk_rows;
   const int64_t n = (row + chunk_rows < s.rows ? chunk_rows : s.rows - row) * s.cols;
@@ -51,6 +60,21 @@ __global__ void __launch_bounds__(kThreads)
   }
   sum = BlockReduce<kThreads>(sum, shared, SumOp());
   if (threadIdx.x == 0) s.partials[block] = sum;
+}
+
+__global__ void __launch_bounds__(kAddendsThreads)
+    SumAddendsKernel(const __grid_constant__ AddendsList list, int64_t warps) {
+  const int64_t warp = (int64_t{blockIdx.x} * kAddendsThreads + threadIdx.x) / 32;
+  if (warp >= warps) return;
+  const AddendsSlice& s =
+      list.tensors[TensorOf(list.count, warp, [&](int i) { return list.tensors[i].first_warp; })];
+  const int64_t chunk = warp - s.first_warp, begin = chunk * s.per_chunk;
+  const int64_t end = begin + s.per_chunk < s.n ? begin + s.per_chunk : s.n;
+  double sum = 0;
+#pragma unroll 4
+  for (int64_t i = begin + threadIdx.x % 32; i < end; i += 32) sum += s.addends[i];
+  sum = WarpReduce(sum, SumOp());
+  if (threadIdx.x % 32 == 0) s.partials[chunk] = sum;
 }
 
 __device__ double ScheduleValue(const KernelSchedule& s, int64_t tokens) {
@@ -139,6 +163,19 @@ cudaError_t SumSquaresChunks(KernelType type, SquaresList* list, int64_t chunk_r
   if (type == KernelType::kF32) return launch.template operator()<float>();
   if (type == KernelType::kF64) return launch.template operator()<double>();
   return cudaErrorInvalidValue;
+}
+
+cudaError_t SumAddendsOfChunks(AddendsList* list, cudaStream_t stream) {
+  int64_t warps = 0;
+  for (int i = 0; i < list->count; ++i) {
+    AddendsSlice& s = list->tensors[i];
+    s.first_warp = warps;
+    warps += (s.n + s.per_chunk - 1) / s.per_chunk;
+  }
+  if (warps == 0) return cudaSuccess;
+  const int64_t blocks = (warps * 32 + kAddendsThreads - 1) / kAddendsThreads;
+  SumAddendsKernel<<<static_cast<unsigned>(blocks), kAddendsThreads, 0, stream>>>(*list, warps);
+  return cudaGetLastError();
 }
 
 cudaError_t JudgeStepState(const double* partials, int64_t n, const double* loss_sum, double loss_scale,

@@ -44,6 +44,19 @@ struct SquaresList {
 // Of all tensors of the list in one launch, so that small ones cost no time of their own; kF32 or kF64.
 cudaError_t SumSquaresChunks(KernelType type, SquaresList* list, int64_t chunk_rows, cudaStream_t stream);
 
+// partials[c] = sum of addends[c * per_chunk, ...) of n, for the tensors of the list; a warp per chunk.
+struct AddendsSlice {
+  const double* addends;
+  double* partials;
+  int64_t n, per_chunk;
+  int64_t first_warp;  // set by the launch
+};
+struct AddendsList {
+  int count = 0;
+  AddendsSlice tensors[kSquaresTensors];
+};
+cudaError_t SumAddendsOfChunks(AddendsList* list, cudaStream_t stream);
+
 cudaError_t JudgeStepState(const double* partials, int64_t n, const double* loss_sum, double loss_scale,
                            double clip_norm, const KernelSchedule* learning_rate,
                            const KernelSchedule* bias_speed, KernelStepState* state, cudaStream_t stream);

@@ -32,6 +32,7 @@ constexpr std::array kOpParts = {
     OpPart{"Swiglu", "activation"},
     OpPart{"LinearCrossEntropy", "loss"},
     OpPart{"Mtp", "loss"},
+    OpPart{"SumNormAddends", "optimizer"},
     OpPart{"SumSquares", "optimizer"},
     OpPart{"AdamW", "optimizer"},
     OpPart{"JudgeStep", "optimizer"},

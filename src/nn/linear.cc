@@ -20,8 +20,9 @@ void Linear::BackwardInput(Context& ctx, const RecipeOperand& dy, const Tensor& 
 }
 
 void Linear::BackwardWeight(Context& ctx, const RecipeOperand& dy, const RecipeOperand& x) const {
+  const Parameter::GradWrite write = w_->TakeGradWrite();
   RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
-                       {.dy = dy, .x = x, .dw = w_->grad, .beta = w_->TakeGradBeta()}, ctx.work);
+                       {.dy = dy, .x = x, .dw = w_->grad, .beta = write.beta, .squares = write.squares}, ctx.work);
 }
 
 }  // namespace yardmaster

@@ -40,7 +40,12 @@ struct Parameter {
   Tensor master;                // F32 (F64 in fp64 mode); the same memory as value when the types are equal
   WeightCopies copies;          // of a parameter in a recipe
   Tensor grad;                  // main gradient: F32 (F64 in fp64 mode)
+  // Addends of the gradient's norm (ops/step_control.h), F64 [NumNormChunks * n], where whoever writes the gradient
+  // can sum them on the way; undefined: nobody does.
+  Tensor squares;
+  bool squared = false;         // they are those of the gradient as it is
   bool fresh = true;            // no gradient written in this step yet
+  bool written_once = false;    // nothing is added to what is written first in this step
 
   // Whether `value` is a rounded copy of the master in memory of its own.
   bool has_rounded_value() const { return value.defined() && value.data() != master.data(); }
@@ -51,8 +56,20 @@ struct Parameter {
   // step.
   double TakeGradBeta() {
     const double beta = fresh ? 0 : 1;
-    fresh = false;
+    fresh = squared = false;
     return beta;
+  }
+
+  // The same for a writer that sums squares where they are wanted.
+  struct GradWrite {
+    double beta;
+    Tensor squares;  // undefined: not wanted
+  };
+  GradWrite TakeGradWrite() {
+    const bool wanted = fresh && written_once && squares.defined();
+    const double beta = TakeGradBeta();
+    squared = wanted;
+    return {beta, wanted ? squares : Tensor{}};
   }
 };
 
@@ -77,8 +94,13 @@ class ParameterList {
   const std::vector<std::unique_ptr<Parameter>>& parameters() const { return parameters_; }
   const std::vector<std::unique_ptr<Buffer>>& buffers() const { return buffers_; }
   Parameter* Find(const std::string& name) const;  // null if absent
-  void BeginStep() {
-    for (auto& p : parameters_) p->fresh = true;
+  // written_once: of one micro-batch, so that no gradient is added to.
+  void BeginStep(bool written_once = false) {
+    for (auto& p : parameters_) {
+      p->fresh = true;
+      p->squared = false;
+      p->written_once = written_once;
+    }
   }
 
  private:

@@ -2,6 +2,7 @@
 
 #include "src/ops/cpu/grouped_gemm_cpu.h"
 #include "src/ops/op_args.h"
+#include "src/ops/step_control.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/grouped_gemm_cuda.h"
 #endif
@@ -53,19 +54,36 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
 
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
                                double beta, const Tensor& dw_LNK, [[maybe_unused]] GroupedGemmMode mode,
-                               [[maybe_unused]] int free_sms) {
+                               [[maybe_unused]] int free_sms, const Tensor& squares) {
   const OpArgs check(stream, "GroupedGemmBackwardWeight");
   CheckGroups(check, dy_RN, x_RK, dw_LNK, offsets, /*gradient=*/true);
+  if (squares.defined()) {
+    YM_CHECK_EQ(beta, 0);
+    check.Contiguous("squares", squares, DType::kF64,
+                     {NumNormChunks(dw_LNK.shape()) * GroupedGemmNormAddends(stream, x_RK.dtype(), dw_LNK, mode)});
+  }
   if (stream.dry() || dw_LNK.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) {
-    return cpu::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK);
+    cpu::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK);
+    if (squares.defined()) SumSquares(stream, dw_LNK, squares);
+    return;
   }
 #if YM_HAVE_CUDA
   if (stream.kind() == DeviceKind::kCuda) {
-    return cuda::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK, mode, free_sms);
+    return cuda::GroupedGemmBackwardWeight(stream, dy_RN, x_RK, offsets, beta, dw_LNK, mode, free_sms, squares);
   }
 #endif
   check.NoImplementation();
+}
+
+int64_t GroupedGemmNormAddends(const Stream& stream, [[maybe_unused]] DType x, [[maybe_unused]] const Tensor& dw_LNK,
+                               [[maybe_unused]] GroupedGemmMode mode) {
+  if (stream.target() == DeviceKind::kCpu) return 1;  // SumSquares' own, right after the product
+#if YM_HAVE_CUDA
+  return cuda::GroupedGemmNormAddends(stream, x, dw_LNK, mode);
+#else
+  return 0;
+#endif
 }
 
 }  // namespace yardmaster

@@ -29,6 +29,11 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
 // dealt out beforehand: a share whose multiprocessor is taken would begin when the others end.
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
                                double beta, const Tensor& dw_LNK, GroupedGemmMode mode = GroupedGemmMode::kAuto,
-                               int free_sms = 0);
+                               int free_sms = 0, const Tensor& squares = {});
+// squares, with beta 0: F64 [NumNormChunks(dw) * n], the addends of dw's norm (ops/step_control.h), n for each chunk,
+// summed while dw is written. n is this, 0 where the kernels that take the product do not sum them. On cuda a thread's
+// squares are added in FP32, relative error of the norm under 1e-6; an element beyond 1.8e19 makes it infinite.
+int64_t GroupedGemmNormAddends(const Stream& stream, DType x, const Tensor& dw_LNK,
+                               GroupedGemmMode mode = GroupedGemmMode::kAuto);
 
 }  // namespace yardmaster

@@ -104,8 +104,9 @@ void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const 
   if (!recipe.format) {
     const Tensor &dy = g.dy.values, &x = g.x.values;
     if (g.offsets.defined()) {
-      return GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm, g.free_sms);
+      return GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm, g.free_sms, g.squares);
     }
+    YM_CHECK(!g.squares.defined(), "a dense product does not square");
     return Gemm(stream, {.a = dy, .b = x, .d = g.dw, .trans_a = true, .beta = g.beta});
   }
   YM_CHECK_EQ(g.dy.R, g.x.R);
@@ -121,8 +122,16 @@ void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const 
                     .dw = Grouped(g.dw),
                     .beta = g.beta,
                     .grouped_gemm = g.grouped_gemm,
-                    .free_sms = g.free_sms},
+                    .free_sms = g.free_sms,
+                    .squares = g.squares},
                    work);
+}
+
+int64_t RecipeNormAddends(const Stream& stream, const GemmRecipe& recipe, DType x, const Tensor& dw,
+                          GroupedGemmMode grouped_gemm) {
+  const bool groups = dw.shape().rank() == 3;
+  if (recipe.format) return ScaledGemmNormAddends(stream, *recipe.format, Grouped(dw), groups, grouped_gemm);
+  return groups ? GroupedGemmNormAddends(stream, x, dw, grouped_gemm) : 0;
 }
 
 }  // namespace yardmaster

@@ -102,8 +102,14 @@ struct RecipeBackwardWeightArgs {
   double beta = 0;
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
   int free_sms = 0;  // with offsets: ops/grouped_gemm.h, ops/scaled_gemm.h
+  // With beta 0: F64 [NumNormChunks(dw) * RecipeNormAddends], the addends of dw's norm.
+  Tensor squares = {};
 };
 void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe,
                           const RecipeBackwardWeightArgs& args, Arena& work);
+// Addends of the norm (ops/step_control.h) that RecipeBackwardWeight sums for each chunk of dw, on its way to memory;
+// 0: none, the norm has to read dw. x: type of activations.
+int64_t RecipeNormAddends(const Stream& stream, const GemmRecipe& recipe, DType x, const Tensor& dw,
+                          GroupedGemmMode grouped_gemm);
 
 }  // namespace yardmaster

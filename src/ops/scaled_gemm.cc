@@ -3,6 +3,7 @@
 #include "src/ops/cpu/scaled_gemm_cpu.h"
 #include "src/ops/gemm.h"
 #include "src/ops/quantize_checks.h"
+#include "src/ops/step_control.h"
 #if YM_HAVE_CUDA
 #include "src/ops/cuda/scaled_gemm_cuda.h"
 #endif
@@ -82,7 +83,7 @@ void WeightThroughHigh(const Stream& stream, const ScaledGemmWeightArgs& g, Aren
   Dequantize(stream, {.format = g.format, .cols = g.dy, .offsets = g.offsets, .out = dy});
   Dequantize(stream, {.format = g.format, .cols = g.x, .offsets = g.offsets, .out = x});
   if (g.offsets.defined()) {
-    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm, g.free_sms);
+    GroupedGemmBackwardWeight(stream, dy, x, g.offsets, g.beta, g.dw, g.grouped_gemm, g.free_sms, g.squares);
   } else {
     Gemm(stream, {.a = dy, .b = x, .d = g.dw.At(0), .trans_a = true, .beta = g.beta});
   }
@@ -150,7 +151,13 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena
              static_cast<double>(g.dy.codes.bytes() + g.x.codes.bytes()) +
                  static_cast<double>(g.dw.bytes()) * (g.beta != 0 ? 2 : 1),
              {g.rows, N, K});
-  if (AsTheyAre(stream, g, work)) return;
+  if (g.squares.defined()) {
+    YM_CHECK_EQ(g.beta, 0);
+    check.Contiguous("squares", g.squares, DType::kF64,
+                     {NumNormChunks(g.dw.shape()) *
+                      ScaledGemmNormAddends(stream, g.format, g.dw, g.offsets.defined(), g.grouped_gemm)});
+  }
+  if (!g.squares.defined() && AsTheyAre(stream, g, work)) return;  // of GPUs whose library does not square
   ArenaScope scope(work);
   if (ThroughHigh(stream, g.format, g.grouped_gemm, L)) return WeightThroughHigh(stream, g, work);
   if (stream.target() == DeviceKind::kCuda) {
@@ -164,6 +171,19 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena
   const Tensor x = Decoded(stream, "scaled_gemm/x", g.x.codes, work);
   if (stream.dry() || g.dw.elements() == 0) return;
   cpu::Fp8BlockGemmWeight(stream, g, dy, x);
+  if (g.squares.defined()) SumSquares(stream, g.dw, g.squares);
+}
+
+int64_t ScaledGemmNormAddends(const Stream& stream, const QuantFormat& format, const Tensor& dw, bool groups,
+                              GroupedGemmMode grouped_gemm) {
+  if (ThroughHigh(stream, format, grouped_gemm, dw.dim(0)))
+    return groups ? GroupedGemmNormAddends(stream, RecipeWorkType(stream), dw, grouped_gemm) : 0;
+  if (stream.target() == DeviceKind::kCpu) return 1;
+#if YM_HAVE_CUDA
+  return cuda::ScaledGemmNormAddends(dw);
+#else
+  return 0;
+#endif
 }
 
 }  // namespace yardmaster

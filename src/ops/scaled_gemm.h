@@ -50,7 +50,12 @@ struct ScaledGemmWeightArgs {
   // Multiprocessors left, by the kernels of sm_90, to what runs beside it (ops/grouped_gemm.h); the bits do not depend
   // on it. Where products go through BF16: of those with groups.
   int free_sms = 0;
+  // With beta 0: F64 [NumNormChunks(dw) * ScaledGemmNormAddends], as of GroupedGemmBackwardWeight.
+  Tensor squares = {};
 };
 void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& args, Arena& work);
+// Addends of the norm that it sums for each chunk of dw [L, N, K]; 0: none (ops/grouped_gemm.h). `groups`: with offsets.
+int64_t ScaledGemmNormAddends(const Stream& stream, const QuantFormat& format, const Tensor& dw, bool groups,
+                              GroupedGemmMode grouped_gemm);
 
 }  // namespace yardmaster

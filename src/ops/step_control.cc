@@ -64,6 +64,25 @@ void SumSquaresMulti(const Stream& stream, const std::vector<SumSquaresPart>& pa
   check.NoImplementation();
 }
 
+void SumNormAddends(const Stream& stream, const std::vector<NormAddends>& parts) {
+  const OpArgs check(stream, "SumNormAddends");
+  double bytes = 0;
+  for (const auto& [addends, per_chunk, partials] : parts) {
+    YM_CHECK_GE(per_chunk, 1);
+    check.Rank("addends", addends, 1);
+    check.Contiguous("addends", addends, DType::kF64, addends.shape());
+    check.Contiguous("partials", partials, DType::kF64, {(addends.elements() + per_chunk - 1) / per_chunk});
+    bytes += static_cast<double>(addends.bytes());
+  }
+  check.Cost(0, bytes);
+  if (stream.dry() || parts.empty()) return;
+  if (stream.kind() == DeviceKind::kCpu) return cpu::SumNormAddends(parts);
+#if YM_HAVE_CUDA
+  if (stream.kind() == DeviceKind::kCuda) return cuda::SumNormAddends(stream, parts);
+#endif
+  check.NoImplementation();
+}
+
 void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
   const OpArgs check(stream, "JudgeStep");
   check.Rank("partials", g.partials, 1);

@@ -51,6 +51,14 @@ struct SumSquaresPart {
   Tensor x, partials;
 };
 void SumSquaresMulti(const Stream& stream, const std::vector<SumSquaresPart>& parts);
+// The same where whoever wrote a tensor has squared it on the way: partials[c] = the sum of addends[c * per_chunk, ...),
+// in an order that depends on their number alone. For many tensors in one op.
+struct NormAddends {
+  Tensor addends;         // F64 [n]
+  int64_t per_chunk = 0;  // the last chunk may have fewer
+  Tensor partials;        // F64 [ceil(n / per_chunk)]
+};
+void SumNormAddends(const Stream& stream, const std::vector<NormAddends>& parts);
 
 // norm = sqrt(sum of partials in order). Sets verdict (bad if norm or loss is not finite, or overflow is set),
 // grad_norm, clip_factor, learning_rate and bias_speed (by state->tokens), loss = loss_sum * loss_scale.

@@ -31,8 +31,9 @@ double DecayOf(const OptimizerConfig& config, DecayClass decay) {
 
 }  // namespace
 
-Optimizer::Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups)
-    : config_(config), zero_(zero), types_(types), groups_(groups) {
+Optimizer::Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups,
+                     GroupedGemmMode grouped_gemm)
+    : config_(config), zero_(zero), types_(types), groups_(groups), grouped_gemm_(grouped_gemm) {
   std::vector<ZeroParameter> dense, expert;  // ownership is balanced within each group
   for (const auto& p : registry.parameters())
     (p->group == ParameterGroup::kExpert ? expert : dense).push_back(ZeroParameter::Of(Shape(p->spec.box.extent)));
@@ -67,6 +68,7 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
     s.v = arena.Allocate("adamw.v", moments, {s.kept_end - s.kept_begin});
     Fill(stream, 0, s.m);
     Fill(stream, 0, s.v);
+    AllocateSquares(arena, stream, s);
     s.quantised_with_update = p.copies.defined() && (!zero_ || s.group->size() == 1);  // the same on every rank
     if (s.quantised_with_update) {
       (s.expert ? expert_ : dense_).push_back({.master = p.master, .grad = p.grad, .m = s.m.Reshape(p.master.shape()),
@@ -86,6 +88,15 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
     }
   }
   partials_ = arena.Allocate("grad_norm.partials", DType::kF64, {num_chunks_});
+}
+
+// Of what is final when a weight gradient has been written: nobody else has a part of it.
+void Optimizer::AllocateSquares(Arena& arena, const Stream& stream, const Shard& s) const {
+  Parameter& p = *s.parameter;
+  p.squares = {};
+  if (s.shared() || !p.in_recipe) return;
+  const int64_t n = RecipeNormAddends(stream, types_.recipe, types_.compute, p.grad, grouped_gemm_);
+  if (n > 0) p.squares = arena.Allocate("grad_norm.addends", DType::kF64, {NumNormChunks(p.grad.shape()) * n});
 }
 
 void Optimizer::ClearUnused(const Stream& stream, const Parameter& p) {
@@ -128,8 +139,16 @@ int64_t Optimizer::ChunkOf(const Shard& shard, const Box& local) const {
 
 void Optimizer::Squares(const Stream& stream, bool shared) const {
   std::vector<SumSquaresPart> parts;
+  std::vector<NormAddends> squared;
   for (const Shard& s : shards_) {
     if (s.shared() != shared) continue;
+    if (s.parameter->squared) {
+      const Tensor& addends = s.parameter->squares;
+      const int64_t chunk = ChunkOf(s, Box::Whole(s.parameter->grad.shape()));
+      const int64_t chunks = NumNormChunks(s.parameter->grad.shape());
+      squared.push_back({addends, addends.elements() / chunks, partials_.Slice(chunk, chunk + chunks)});
+      continue;
+    }
     for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
       const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
       const int64_t chunk = ChunkOf(s, piece.local);
@@ -137,6 +156,7 @@ void Optimizer::Squares(const Stream& stream, bool shared) const {
     }
   }
   SumSquaresMulti(stream, parts);
+  SumNormAddends(stream, squared);
 }
 
 void Optimizer::Norm(Context& ctx, const Stream& reducing) {

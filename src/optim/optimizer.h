@@ -2,7 +2,8 @@
 //
 // From the main gradients of a step to new weights, on one path for every layout:
 //   ReduceGradients  reduce-scatter: dense over dp, experts over edp (sums, in rank order)
-//   Norm             double partial sums over fixed chunks of the global tensors, added in global order
+//   Norm             double partial sums over fixed chunks of the global tensors, added in global order. A gradient whose
+//                    writer summed its squares (Parameter::squares) is not read for it
 //   Update           AdamW on the rows that this rank owns (zero: 0 gathers the gradients first and updates all rows), then
 //                    every rank gets all rows back, and makes 8-bit copies of weights in a recipe where AdamW did not
 // With `parallel.zero: 1` each rank keeps optimizer state only for the rows that it owns; the bits do not change.
@@ -29,9 +30,12 @@ struct OptimizerGroups {
 
 class Optimizer {
  public:
-  Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups);
+  // grouped_gemm: of the experts' products, which sum squares or do not.
+  Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups,
+            GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto);
 
-  void Allocate(Arena& arena, const Stream& stream);  // moments (zeroed) and the norm's partial sums
+  // Moments (zeroed), the norm's partial sums, and room for those who sum squares where they write gradients.
+  void Allocate(Arena& arena, const Stream& stream);
 
   // Early: of the registry's parameters [begin, end), on a stream beside the backward pass, which must have given them all
   // of this step's gradients. ReduceGradients reduces the others.
@@ -80,6 +84,7 @@ class Optimizer {
   void Gather(const Stream& stream, bool expert, Arena& work) const;
   void GatherCopies(const Stream& stream, const Shard& shard, Arena& work) const;
   void Squares(const Stream& stream, bool shared) const;
+  void AllocateSquares(Arena& arena, const Stream& stream, const Shard& shard) const;
   int64_t ChunkOf(const Shard& shard, const Box& local) const;
   std::vector<StateTensor> State(bool own_rows_only) const;
 
@@ -87,6 +92,7 @@ class Optimizer {
   int64_t zero_;
   ComputeTypes types_;
   OptimizerGroups groups_;
+  GroupedGemmMode grouped_gemm_;
   std::vector<Shard> shards_;
   std::vector<AdamWTensor> dense_, expert_;  // rebuilt by Allocate: the arguments of AdamWMulti
   int64_t num_chunks_ = 0;

@@ -99,7 +99,8 @@ Engine::Engine(EngineMode mode, const Config& config, const Groups& groups, Disp
   model_->Allocate(weights_, *device_);
   if (mode == EngineMode::kTraining) {
     optimizer_ = std::make_unique<Optimizer>(config_.optimizer, config_.parallel.zero, model_->registry(),
-                                             types_, OptimizerGroups{groups.world, groups.dp, groups.edp});
+                                             types_, OptimizerGroups{groups.world, groups.dp, groups.edp},
+                                             how_.grouped_gemm);
     optimizer_->Allocate(optimizer_arena_, stream_);
   }
 

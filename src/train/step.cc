@@ -16,7 +16,7 @@ void Engine::EnqueueStep(int64_t micro_batches, int64_t global_tokens, bool exac
   const double scale =
       1.0 /
       static_cast<double>(global_tokens);  // said once: loss gradients carry it, every reduction is a sum
-  model_->registry().list().BeginStep();
+  model_->registry().list().BeginStep(/*written_once=*/micro_batches == 1);
   Fill(stream_, 0, acc_.loss_sum);
   Fill(stream_, 0, acc_.valid);
   Fill(stream_, 0, rows_needed_);

@@ -7,8 +7,10 @@
 #include <string>
 #include <tuple>
 
+#include "src/base/error.h"
 #include "src/ops/quantize.h"
 #include "src/ops/recipe_gemm.h"
+#include "src/ops/step_control.h"
 #include "tests/cuda/gpu.h"
 
 namespace yardmaster::testing {
@@ -149,6 +151,56 @@ TEST_CASE("scaled gemm on the GPU: fp8_block with an addend, strided") {
   CHECK(RelativeL2(there, here) < 3e-3);
   for (int64_t i = 0; i < R; ++i) {
     for (const int64_t j : {int64_t{0}, int64_t{7}, 8 + N, N + 31}) CHECK(there[static_cast<size_t>(i * (N + 32) + j)] == -7);
+  }
+}
+
+// With one recipe, grouped or dense; none: plain BF16 products.
+void CheckSquares(const GemmRecipe& recipe, bool grouped, int64_t N, int64_t K, GroupedGemmMode mode, bool expected) {
+  Gpu gpu(size_t{1} << 29, size_t{1} << 28);
+  const int64_t R = 700, L = grouped ? 4 : 1;
+  const Tensor x = gpu.Make(DType::kBF16, {R, K}, RandomValues("x", R * K));
+  const Tensor dy = gpu.Make(DType::kBF16, {R, N}, RandomValues("dy", R * N));
+  const Tensor off = grouped ? gpu.Make(DType::kI64, {L + 1}, {0, 130, 130, 131, 640}) : Tensor();
+  const Shape shape = grouped ? Shape{L, N, K} : Shape{N, K};
+  const Tensor plain = gpu.Make(DType::kF32, shape), dw = gpu.Make(DType::kF32, shape);
+  const int64_t n = RecipeNormAddends(gpu.stream(), recipe, DType::kBF16, dw, mode), chunks = NumNormChunks(shape);
+  CHECK((n > 0) == expected);
+  if (n == 0) return;
+  RecipeBackwardWeightArgs args{.dy = dy, .x = x, .offsets = off, .dw = plain, .grouped_gemm = mode};
+  RecipeBackwardWeight(gpu.stream(), recipe, args, gpu.work());
+  args.dw = dw;
+  args.squares = gpu.Make(DType::kF64, {chunks * n});
+  gpu.Poison(dw);
+  gpu.Poison(args.squares);
+  RecipeBackwardWeight(gpu.stream(), recipe, args, gpu.work());
+  CHECK(gpu.Bytes(dw) == gpu.Bytes(plain));
+  const Tensor partials = gpu.Make(DType::kF64, {chunks}), read = gpu.Make(DType::kF64, {chunks});
+  SumNormAddends(gpu.stream(), {{args.squares, n, partials}});
+  SumSquares(gpu.stream(), dw, read);
+  const std::vector<double> summed = gpu.Values(partials), squared = gpu.Values(read);
+  for (size_t i = 0; i < summed.size(); ++i) CHECK(std::abs(summed[i] - squared[i]) <= 1e-7 * squared[i]);
+}
+
+TEST_CASE("weight gradients on the GPU: the squares that they sum are those of what they wrote") {
+  YM_NEEDS_GPU();
+  Gpu gpu(size_t{1} << 20, size_t{1} << 20);
+  const Tensor any(nullptr, DType::kF32, {1, 128, 256});
+  bool hopper = true;
+  try {
+    GroupedGemmNormAddends(gpu.stream(), DType::kBF16, any, GroupedGemmMode::kHopper);
+  } catch (const Error&) {
+    hopper = false;
+  }
+  for (const GemmRecipe& recipe : {GemmRecipe{}, GemmRecipe{kMx}, GemmRecipe{kPow2}, GemmRecipe{kExact}}) {
+    const bool block = recipe.format && recipe.format->kind == QuantKind::kFp8Block;
+    if (block && !hopper) continue;
+    INFO((recipe.format ? "8 bits" : "bf16") << (block ? ", fp8_block" : ""));
+    CheckSquares(recipe, true, 384, 512, GroupedGemmMode::kAuto, hopper);
+    CheckSquares(recipe, true, 128, 768, GroupedGemmMode::kAuto, hopper);
+    CheckSquares(recipe, true, 384, 384, GroupedGemmMode::kAuto, block);
+    CheckSquares(recipe, true, 192, 512, GroupedGemmMode::kAuto, false);
+    CheckSquares(recipe, false, 384, 512, GroupedGemmMode::kAuto, block);
+    CheckSquares(recipe, true, 384, 512, GroupedGemmMode::kPortable, false);
   }
 }
 

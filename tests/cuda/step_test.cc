@@ -82,6 +82,12 @@ class Trainer {
     return all;
   }
 
+  std::vector<float> Values(const Tensor& f32) {
+    std::vector<float> values(static_cast<size_t>(f32.elements()));
+    device_->CopyToHost(values.data(), f32.data(), values.size() * sizeof(float));
+    return values;
+  }
+
  private:
   Groups groups() { return {self_.get(), self_.get(), self_.get()}; }
 
@@ -241,6 +247,26 @@ TEST_CASE("gpu step: with 8-bit recipes too, and it trains as bf16 does, nearly"
     CHECK((ShardBytes(temp.path(), name + " halves", 12) == straight));
     CHECK(last_loss(name) == Approx(last_loss("bf16")).epsilon(0.02));
     CHECK(last_loss(name) != last_loss("bf16"));
+  }
+}
+
+TEST_CASE("gpu step: the norm is that of the gradients, though experts' are not read for it") {
+  YM_NEEDS_GPU();
+  for (const char* compute : {"bf16", "fp8_block", "mxfp8"}) {
+    INFO(compute);
+    Trainer trainer({"model.hidden_size=256", "model.moe_intermediate_size=256", std::string("precision.compute=") + compute});
+    for (int step = 0; step < 3; ++step) trainer.Step(1, 300 + static_cast<uint64_t>(step));
+    const double norm = trainer.engine().TakeReports().back().state.grad_norm;
+    double squares = 0;
+    int64_t squared = 0;
+    for (const auto& p : trainer.engine().model().registry().parameters()) {
+      for (const double g : trainer.Values(p->grad)) squares += g * g;
+      squared += p->squared;
+    }
+    CHECK(std::abs(norm - std::sqrt(squares)) <= 1e-8 * norm);
+    CHECK(squared > 0);
+    trainer.Step(2, 400);
+    for (const auto& p : trainer.engine().model().registry().parameters()) CHECK_FALSE(p->squared);
   }
 }
 

@@ -136,6 +136,21 @@ TEST_CASE("gpu norm: partial sums of every shape, and the same bits wherever a c
   CHECK(gpu.Bytes(one) == gpu.Bytes(two));
 }
 
+TEST_CASE("gpu norm addends: more tensors than a launch takes, a last chunk with fewer") {
+  YM_NEEDS_GPU();
+  CheckSame(1e-13, [&](auto& f) {
+    std::vector<NormAddends> parts;
+    std::vector<std::vector<double>> out;
+    for (int64_t i = 0; i < 70; ++i) {
+      const int64_t n = 1 + 37 * i, per_chunk = 1 + i * 7 % 50, chunks = (n + per_chunk - 1) / per_chunk;
+      parts.push_back({f.Make(DType::kF64, {n}, RandomValues("a", n)), per_chunk, f.Make(DType::kF64, {chunks})});
+    }
+    SumNormAddends(f.stream(), parts);
+    for (const NormAddends& part : parts) out.push_back(Read(f, part.partials));
+    return out;
+  });
+}
+
 TEST_CASE("gpu verdict: judge and finish") {
   YM_NEEDS_GPU();
   const double inf = std::numeric_limits<double>::infinity(), nan = std::numeric_limits<double>::quiet_NaN();

@@ -51,6 +51,7 @@ TEST_CASE("every op of a step has a part of its own kind") {
   CHECK(std::string(PartOf("ScaledGemm")) == "dense_gemm");
   CHECK(std::string(PartOf("QuantizeRows")) == "quantise");
   CHECK(std::string(PartOf("SumSquares")) == "optimizer");
+  CHECK(std::string(PartOf("SumNormAddends")) == "optimizer");
   CHECK(std::string(PartOf("Copy")) == "other");
 }
 

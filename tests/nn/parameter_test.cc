@@ -122,6 +122,21 @@ TEST_CASE("the first gradient of a step overwrites, the others add") {
   CHECK(q->TakeGradBeta() == 0);
   list.BeginStep();
   CHECK(q->TakeGradBeta() == 0);
+  // Squares are wanted of what is written first, where nothing is added to it, and are then those of the gradient.
+  list.BeginStep(/*written_once=*/true);
+  CHECK_FALSE(q->TakeGradWrite().squares.defined());  // nobody has room for them
+  q->squares = Tensor(&list, DType::kF64, {1});
+  list.BeginStep();
+  CHECK_FALSE(q->TakeGradWrite().squares.defined());
+  list.BeginStep(/*written_once=*/true);
+  CHECK_FALSE(q->squared);
+  const Parameter::GradWrite write = q->TakeGradWrite();
+  CHECK(write.beta == 0);
+  CHECK(write.squares.data() == q->squares.data());
+  CHECK(q->squared);
+  CHECK(q->TakeGradBeta() == 1);  // all the same something is
+  CHECK_FALSE(q->squared);
+  CHECK_FALSE(q->TakeGradWrite().squares.defined());
   CHECK_THROWS_AS(list.Add("q", {1}, DecayClass::kNorm, InitKind::kOnes, 0), InternalError);
   CHECK(list.Find("q") == q);
   CHECK(list.Find("r") == nullptr);

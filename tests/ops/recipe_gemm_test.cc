@@ -4,6 +4,7 @@
 
 #include "src/ops/gemm.h"
 #include "src/ops/grouped_gemm.h"
+#include "src/ops/step_control.h"
 #include "tests/catch.h"
 #include "tests/ops/op_check.h"
 
@@ -146,6 +147,43 @@ TEST_CASE("recipe gemm: the dry device plans the workspace that a run takes") {
     }
     CHECK(planned[0] == planned[1]);
     CHECK(planned[0] > 0);
+  }
+}
+
+TEST_CASE("recipe gemm: the squares that a weight gradient sums on its way are those of what it wrote") {
+  const int64_t R = 66, L = 3, N = 200, K = 160;
+  CpuFixture cpu;
+  const Tensor x = cpu.Make(DType::kF32, {R, K}, RandomValues("x", R * K));
+  const Tensor dy = cpu.Make(DType::kF32, {R, N}, RandomValues("dy", R * N));
+  const Tensor off = cpu.Make(DType::kI64, {4}, {0, 21, 21, 61});
+  for (const GemmRecipe& recipe : {kNone, kMx, kBlock, kBlockExact}) {
+    for (const bool grouped : {false, true}) {
+      const Shape shape = grouped ? Shape{L, N, K} : Shape{N, K};
+      const Tensor plain = cpu.Make(DType::kF32, shape), dw = cpu.Make(DType::kF32, shape);
+      RecipeBackwardWeightArgs args{.dy = dy, .x = x, .offsets = grouped ? off : Tensor(), .dw = plain};
+      RecipeBackwardWeight(cpu.stream(), recipe, args, cpu.work());
+      const int64_t n = RecipeNormAddends(cpu.stream(), recipe, DType::kF32, dw, GroupedGemmMode::kAuto);
+      CHECK((n > 0) == (grouped || recipe == kBlock || recipe == kBlockExact));
+      const int64_t chunks = NumNormChunks(shape);
+      args.dw = dw;
+      args.squares = cpu.Make(DType::kF64, {chunks * std::max<int64_t>(n, 1)},
+                              std::vector<double>(static_cast<size_t>(chunks * std::max<int64_t>(n, 1)), NAN));
+      if (n == 0) {
+        CHECK_THROWS_AS(RecipeBackwardWeight(cpu.stream(), recipe, args, cpu.work()), InternalError);
+        continue;
+      }
+      RecipeBackwardWeight(cpu.stream(), recipe, args, cpu.work());
+      CHECK(BytesOf(dw) == BytesOf(plain));
+      const Tensor partials = cpu.Make(DType::kF64, {chunks}), read = cpu.Make(DType::kF64, {chunks});
+      SumNormAddends(cpu.stream(), {{args.squares, n, partials}});
+      SumSquares(cpu.stream(), dw, read);
+      CHECK(BytesOf(partials) == BytesOf(read));
+      args.beta = 1;  // those of the product are not those of the sum
+      CHECK_THROWS_AS(RecipeBackwardWeight(cpu.stream(), recipe, args, cpu.work()), InternalError);
+      args.beta = 0;
+      args.squares = cpu.Make(DType::kF64, {chunks * n + 1});
+      CHECK_THROWS_AS(RecipeBackwardWeight(cpu.stream(), recipe, args, cpu.work()), InternalError);
+    }
   }
 }
 

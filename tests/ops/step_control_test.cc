@@ -84,6 +84,23 @@ StepState Judge(std::vector<double> partials, double loss_sum, double clip, Step
   return StateOf(state);
 }
 
+TEST_CASE("norm addends: as many as a chunk has, the last with what is left, for many tensors") {
+  CpuFixture cpu;
+  std::vector<NormAddends> parts;
+  std::vector<std::vector<double>> expected;
+  for (const auto& [n, per_chunk] : {std::pair<int64_t, int64_t>{12, 4}, {13, 4}, {3, 448}, {1000, 7}, {5, 1}}) {
+    const std::vector<double> values = RandomValues("a", n);
+    std::vector<double> sums(static_cast<size_t>((n + per_chunk - 1) / per_chunk), 0);
+    for (int64_t i = 0; i < n; ++i) sums[static_cast<size_t>(i / per_chunk)] += values[static_cast<size_t>(i)];
+    expected.push_back(sums);
+    parts.push_back({cpu.Make(DType::kF64, {n}, values), per_chunk, cpu.Make(DType::kF64, {static_cast<int64_t>(sums.size())})});
+  }
+  SumNormAddends(cpu.stream(), parts);
+  for (size_t i = 0; i < parts.size(); ++i) CHECK(ValuesOf(parts[i].partials) == expected[i]);
+  parts[0].partials = cpu.Make(DType::kF64, {4});
+  CHECK_THROWS_AS(SumNormAddends(cpu.stream(), parts), InternalError);
+}
+
 TEST_CASE("judge: norm, clip factor, loss and schedules") {
   StepState s;
   s.step = 3, s.tokens = 25, s.skipped = 2;

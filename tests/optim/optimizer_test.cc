@@ -169,5 +169,38 @@ TEST_CASE("gradients that no rank shares are cleared and squared on one stream")
   for (int64_t i = 0; i < partials.elements(); ++i) CHECK(partials.as<double>()[i] == 0);
 }
 
+TEST_CASE("the norm takes squares from who wrote a gradient, where they are those of the gradient") {
+  const auto self = MakeSelfCommunicator("self");
+  Updated run(kFp32, 1, self.get());
+  const auto partials = [&] {
+    run.optimizer->Norm(run.context, CpuStream());
+    const double* p = run.optimizer->partials().as<double>();
+    return std::vector<double>(p, p + run.optimizer->partials().elements());
+  };
+  const std::vector<double> read = partials();
+  CHECK(read.size() == 3 + 1 + 1 + 8);  // matrix, small, norm, experts
+  Parameter& experts = *run.list.Find("experts");
+  REQUIRE(experts.squares.elements() == 8);
+  CHECK_FALSE(run.list.Find("matrix")->squares.defined());  // a dense product sums none
+  CHECK_FALSE(run.list.Find("norm")->squares.defined());
+  for (int i = 0; i < 8; ++i) experts.squares.as<double>()[i] = 100 + i;
+  const auto write_all = [&](bool once) {
+    run.list.BeginStep(once);
+    for (const auto& p : run.list.parameters()) p->TakeGradWrite();
+  };
+  write_all(false);
+  CHECK(partials() == read);
+  write_all(true);
+  std::vector<double> expected = read;
+  for (int i = 0; i < 8; ++i) expected[static_cast<size_t>(5 + i)] = 100 + i;
+  CHECK(partials() == expected);
+  experts.TakeGradBeta();  // something is added
+  CHECK(partials() == read);
+
+  const auto group = AllRanks();  // sums over ranks are others' too
+  const Updated shared(kFp32, 1, group.get());
+  if (group->size() > 1) CHECK_FALSE(shared.list.Find("experts")->squares.defined());
+}
+
 }  // namespace
 }  // namespace yardmaster::testing

@@ -36,6 +36,26 @@ __global__ void CompareKernel(const uint32_t* a, const uint32_t* b, size_t words
   }
 }
 
+// Sums of squares that a weight gradient [matrices, n, k] gave for 16 rows by `columns` each, in the
+// order [matrices, n / 128, k / columns, 8].
+__global__ void CheckSquaresKernel(const float* dw, int64_t matrices, int n, int k, int columns,
+                                   const double* squares, Errors* errors) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x, tiles = k / columns;
+  if (i >= matrices * (n / 16) * tiles) return;
+  const int64_t chunk = i / 8 / tiles;  // of 128 rows, over all matrices
+  const float* from = dw + (chunk * 128 + i % 8 * 16) * k + i / 8 % tiles * columns;
+  double sum = 0.0;
+  for (int row = 0; row < 16; ++row) {
+    for (int column = 0; column < columns; ++column) {
+      const double value = from[int64_t{row} * k + column];
+      sum += value * value;
+    }
+  }
+  if (!(fabs(squares[i] - sum) <= 1e-6 * sum)) atomicAdd(&errors->changed, 1ull);
+  atomicAdd(&errors->difference2, (squares[i] - sum) * (squares[i] - sum));
+  atomicAdd(&errors->reference2, sum * sum);
+}
+
 class Checker {
  public:
   Checker() : errors_(sizeof(Errors)) {}

@@ -38,6 +38,7 @@ struct Variant {
   GemmOp op;
   GroupedGemmOutput output;
   bool accumulate;
+  bool squares = false;
 };
 
 const std::vector<Variant> kVariants = {
@@ -45,6 +46,7 @@ const std::vector<Variant> kVariants = {
     {"dgrad", GemmOp::kDgrad, GroupedGemmOutput::kBf16, false},
     {"wgrad_f32_b1", GemmOp::kWgrad, GroupedGemmOutput::kFp32, true},
     {"wgrad_f32_b0", GemmOp::kWgrad, GroupedGemmOutput::kFp32, false},
+    {"wgrad_f32_b0_squares", GemmOp::kWgrad, GroupedGemmOutput::kFp32, false, true},
     {"wgrad_bf16_b1", GemmOp::kWgrad, GroupedGemmOutput::kBf16, true},
     {"wgrad_bf16_b0", GemmOp::kWgrad, GroupedGemmOutput::kBf16, false},
 };
@@ -87,7 +89,7 @@ int Main(int argc, char** argv) {
   DeviceMemory wide(rows * 7168 * 2), narrow(rows * 4096 * 2), out(rows * 7168 * 2);
   DeviceMemory weights(weight_elements * 2), gradients(weight_elements * 4),
       dense_gradient(size_t{4096} * 7168 * 4);
-  DeviceMemory offsets((max_experts + 1) * 8), workspace(64 << 20);
+  DeviceMemory offsets((max_experts + 1) * 8), workspace(64 << 20), squares(weight_elements / 512);
   FillNormal(wide.As<__nv_bfloat16>(), rows * 7168, 1, 1.0f);
   FillNormal(narrow.As<__nv_bfloat16>(), rows * 4096, 2, 1.0f);
   FillNormal(weights.As<__nv_bfloat16>(), weight_elements, 3, 0.02f);
@@ -97,7 +99,7 @@ int Main(int argc, char** argv) {
   cublasLtHandle_t handle;
   BENCH_CHECK(cublasLtCreate(&handle));
 
-  std::printf("%-8s %-14s %3s %-9s %-9s %9s %7s %9s %7s %6s\n", "shape", "op", "E", "routing",
+  std::printf("%-8s %-20s %3s %-9s %-9s %9s %7s %9s %7s %6s\n", "shape", "op", "E", "routing",
               "config", "ours ms", "TFLOP/s", "dense ms", "TFLOP/s", "ratio");
   for (const Projection& projection : kProjections) {
     if (!options["--projections"].empty() && options["--projections"] != projection.name) continue;
@@ -116,6 +118,7 @@ int Main(int argc, char** argv) {
       problem.op = variant.op;
       problem.output = variant.output;
       problem.accumulate = variant.accumulate;
+      if (variant.squares) problem.squares = squares.As<double>();
       problem.offsets = offsets.As<int64_t>();
       switch (variant.op) {
         case GemmOp::kForward:
@@ -159,7 +162,7 @@ int Main(int argc, char** argv) {
               if (pause != "default") config.store_pause = std::stoi(pause);
               const auto ours = [&] { BENCH_CHECK(sm90::LaunchGemm(problem, config, nullptr)); };
               const PairedTime t = TimePaired(ours, run_dense, pairs, 2);
-              std::printf("%-8s %-14s %3d %-9s g%d p%-6d", projection.name.c_str(),
+              std::printf("%-8s %-20s %3d %-9s g%d p%-6d", projection.name.c_str(),
                           variant.name.c_str(), experts, routing.c_str(), config.group,
                           config.store_pause);
               PrintPair(t, flops);

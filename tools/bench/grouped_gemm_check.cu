@@ -4,6 +4,8 @@
 //   random cases   ragged counts (0, 1, 63, 64, 65, primes, hundreds), odd sizes, every op, output
 //                  type and beta. Inputs beyond the last row are NaN; outputs are poisoned before;
 //                  what must not be written is compared bit by bit.
+//                  FP32 weight gradients with beta 0 also with their squares: the same weights'
+//                  bits, and sums of squares that are poisoned before.
 //   repeats        the same launch many times: the same bits.
 //   large          512K rows, DeepSeek-V3 width: sampled entries (64-bit offsets).
 //
@@ -82,10 +84,30 @@ __global__ void CheckWgradKernel(const bf16* dy, const bf16* x, const int64_t* o
 
 struct Buffers {
   DeviceMemory x{64 << 20}, dy{64 << 20}, w{128 << 20}, out{64 << 20}, dw{256 << 20},
-      before{256 << 20}, offsets{513 * 8};
+      before{256 << 20}, squares{8 << 20}, offsets{513 * 8};
 };
 
 int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
+
+// The weight gradient that lies in `dw` once more, with sums of squares.
+void CheckSquares(const std::string& what, const GroupedGemmShape& shape,
+                  GroupedGemmOptions options, const Buffers& b, Checker* checker) {
+  const int64_t weights = int64_t{shape.experts} * shape.n * shape.k;
+  const int64_t sums =
+      int64_t{shape.experts} * (shape.n / 128) * GroupedGemmWgradSquares(shape.n, shape.k);
+  Fill(b.squares.As<uint32_t>(), 2 * sums + kGuard, kPoison32);
+  Fill(b.before.As<uint32_t>(), weights, kPoison32);
+  options.squares = b.squares.As<double>();
+  BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), b.offsets.As<int64_t>(),
+                                   false, GroupedGemmOutput::kFp32, b.before.As<void>(), options,
+                                   nullptr));
+  Errors* errors = checker->Start();
+  CompareKernel<<<264, 256>>>(b.dw.As<uint32_t>(), b.before.As<uint32_t>(), weights, errors);
+  CheckSquaresKernel<<<Blocks(sums), 256>>>(b.dw.As<float>(), shape.experts, shape.n, shape.k, 256,
+                                            b.squares.As<double>(), errors);
+  CountOtherKernel<<<16, 256>>>(b.squares.As<uint32_t>() + 2 * sums, kGuard, kPoison32, errors);
+  checker->Finish("squares of wgrad " + what, 1e-6);
+}
 
 void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* checker) {
   const int kSizes[] = {8, 64, 72, 120, 128, 136, 192, 256, 264, 320, 512, 520, 776};
@@ -165,13 +187,15 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
         CountOtherKernel<<<16, 256>>>(b.dw.As<uint16_t>() + weights, kGuard, kPoison16, errors);
       }
       checker->Finish(name + what, fp32 ? 1e-5 : kTolerance);
+      if (fp32 && !accumulate && GroupedGemmWgradSquares(n, k) > 0)
+        CheckSquares(what, shape, options, b, checker);
     }
   }
 }
 
 // Every op, again and again on the same input: no bit may differ.
 void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
-  const int experts = 6, n = 520, k = 776;
+  const int experts = 6, n = 640, k = 768;
   const std::vector<int64_t> offsets = {0, 333, 333, 1000, 1064, 2111, 4001};
   const GroupedGemmShape shape = {4001, experts, n, k};
   BENCH_CHECK(
@@ -181,9 +205,11 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
   FillNormal(b.w.As<bf16>(), int64_t{experts} * n * k, 13, 1.0f);
   const size_t weight_words = size_t{experts} * n * k;
   const int64_t* o = b.offsets.As<int64_t>();
-  // 0 forward, 1 dgrad; wgrad: 2 FP32, 3 FP32 beta 1, 4 BF16, 5 BF16 beta 1
-  for (int op = 0; op < 6; ++op) {
-    const bool fp32 = op < 4, accumulate = op == 3 || op == 5;
+  // 0 forward, 1 dgrad; wgrad: 2 FP32, 3 FP32 beta 1, 4 BF16, 5 BF16 beta 1, 6 FP32 with squares
+  for (int op = 0; op < 7; ++op) {
+    const bool fp32 = op < 4 || op == 6, accumulate = op == 3 || op == 5;
+    const size_t square_words = size_t{2} * experts * (n / 128) * GroupedGemmWgradSquares(n, k);
+    const DeviceMemory first_squares(square_words * 4);
     const size_t words = op == 0   ? size_t{4001} * n / 2
                          : op == 1 ? size_t{4001} * k / 2
                                    : (fp32 ? weight_words : weight_words / 2);
@@ -197,12 +223,17 @@ void CheckRepeats(int repeats, const Buffers& b, Checker* checker) {
         BENCH_CHECK(GroupedGemmDgradSm90(shape, b.dy.As<void>(), b.w.As<void>(), o, to.As<void>(),
                                          {}, nullptr));
       if (op >= 2) {
+        GroupedGemmOptions wgrad = {i % 3 * 16};  // nor may the number of multiprocessors matter
+        if (op == 6) wgrad.squares = (i == 0 ? first_squares : b.squares).As<double>();
         if (accumulate && fp32) FillNormal(to.As<float>(), weight_words, 14, 1.0f);
         if (accumulate && !fp32) FillNormal(to.As<bf16>(), weight_words, 14, 1.0f);
         BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), o, accumulate,
                                          fp32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16,
-                                         to.As<void>(), {}, nullptr));
+                                         to.As<void>(), wgrad, nullptr));
       }
+      if (i > 0 && op == 6)
+        CompareKernel<<<264, 256>>>(first_squares.As<uint32_t>(), b.squares.As<uint32_t>(),
+                                    square_words, errors);
       if (i > 0)
         CompareKernel<<<264, 256>>>(b.before.As<uint32_t>(), b.dw.As<uint32_t>(), words, errors);
     }

@@ -8,7 +8,8 @@
 //
 //   grouped_gemm_fp8_bench [--rows 32768] [--pairs 9] [--experts 4,8,32]
 //                          [--routing balanced,jitter] [--group 8] [--cost 32] [--free-sms 0]
-//                          [--ops forward,dgrad,wgrad_b1,wgrad_b0] [--projections gate+up,down]
+//                          [--ops forward,dgrad,wgrad_b1,wgrad_b0,wgrad_b0_squares]
+//                          [--projections gate+up,down]
 //                          [--warm-up 250] [--warpgroups default|2|3]
 #include <map>
 #include <memory>
@@ -76,7 +77,8 @@ int Main(int argc, char** argv) {
   DeviceMemory wide(padded * 7168), narrow(padded * 4096), weights(weight_elements);
   DeviceMemory row_scales((padded / 128 + 1) * 7168 * 4 + 56 * padded * 4),
       weight_scales(weight_elements / 16384 * 4);
-  DeviceMemory out(rows * 7168 * 2), gradients(weight_elements * 4), offsets((max_experts + 1) * 8);
+  DeviceMemory out(rows * 7168 * 2), gradients(weight_elements * 4), offsets((max_experts + 1) * 8),
+      squares(weight_elements / 256);
   FillCodes(wide.As<uint8_t>(), padded * 7168, 1);
   FillCodes(narrow.As<uint8_t>(), padded * 4096, 2);
   FillCodes(weights.As<uint8_t>(), weight_elements, 3);
@@ -95,7 +97,7 @@ int Main(int argc, char** argv) {
   cublasLtHandle_t handle;
   BENCH_CHECK(cublasLtCreate(&handle));
 
-  std::printf("%-8s %-9s %3s %-9s %-9s %9s %7s %9s %7s %6s\n", "shape", "op", "E", "routing",
+  std::printf("%-8s %-16s %3s %-9s %-9s %9s %7s %9s %7s %6s\n", "shape", "op", "E", "routing",
               "config", "ours ms", "TFLOP/s", "dense ms", "TFLOP/s", "ratio");
   for (const Projection& projection : kProjections) {
     if (!Listed(options["--projections"], projection.name)) continue;
@@ -149,6 +151,7 @@ int Main(int argc, char** argv) {
               w.dy_scales = w.x_scales = row_scales.As<float>();
               w.offsets = offsets.As<int64_t>(), w.accumulate = accumulate,
               w.dw = gradients.As<float>();
+              if (op == "wgrad_b0_squares") w.squares = squares.As<double>();
               const std::string& form = options["--warpgroups"];
               if (wgrad)
                 sm90fp8::ChooseWgrad(w.padded, experts, k, accumulate,
@@ -159,7 +162,7 @@ int Main(int argc, char** argv) {
                                   : sm90fp8::LaunchRows(r, config, nullptr));
               };
               const PairedTime t = TimePaired(ours, run_dense, pairs, 2);
-              std::printf("%-8s %-9s %3d %-9s g%d c%-6d", projection.name.c_str(), op.c_str(),
+              std::printf("%-8s %-16s %3d %-9s g%d c%-6d", projection.name.c_str(), op.c_str(),
                           experts, routing.c_str(), config.group, config.tile_cost);
               PrintPair(t, flops);
             }

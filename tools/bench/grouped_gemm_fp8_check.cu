@@ -5,7 +5,8 @@
 //   random cases   ragged counts (0, 1, primes, hundreds), widths that are multiples of 16, both
 //                  kinds of scales, with and without offsets, addend, strided output, both betas,
 //                  multiprocessors left free, both forms of the weight gradient. Codes and scales beyond the last row are NaN; outputs
-//                  are poisoned before; what must not be written is compared bit by bit.
+//                  are poisoned before; what must not be written is compared bit by bit. Weight
+//                  gradients with beta 0 also with their squares: the same weights' bits.
 //   special        a NaN scale and NaN codes reach their outputs and no others
 //   repeats        the same launch many times, and replayed from a graph: the same bits.
 //
@@ -111,7 +112,8 @@ int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
 struct Buffers {
   DeviceMemory x{32 << 20}, x_scales{4 << 20}, w{32 << 20}, w_scales{1 << 20}, y{64 << 20},
       c{64 << 20};
-  DeviceMemory dy{32 << 20}, dy_scales{4 << 20}, dw{128 << 20}, before{128 << 20}, offsets{513 * 8};
+  DeviceMemory dy{32 << 20}, dy_scales{4 << 20}, dw{128 << 20}, before{128 << 20},
+      squares{8 << 20}, offsets{513 * 8};
 };
 
 struct Case {
@@ -194,6 +196,24 @@ Fp8WgradArgs WgradOperands(const Buffers& b, const Case& c, uint64_t seed) {
   return a;
 }
 
+// The weight gradient that lies in `dw` once more, with sums of squares.
+void CheckSquares(const std::string& what, Fp8WgradArgs a, const Fp8Options& options,
+                  const Buffers& b, Checker* checker) {
+  const int64_t weights = int64_t{a.groups} * a.n * a.k;
+  const int64_t sums = int64_t{a.groups} * (a.n / 128) * GroupedGemmFp8WgradSquares(a.n, a.k);
+  Fill(b.squares.As<uint32_t>(), 2 * sums + kGuard, kPoison32);
+  Fill(b.before.As<uint32_t>(), weights, kPoison32);
+  a.squares = b.squares.As<double>();
+  a.dw = b.before.As<float>();
+  BENCH_CHECK(GroupedGemmFp8WgradSm90(a, options, nullptr));
+  Errors* errors = checker->Start();
+  CompareKernel<<<264, 256>>>(b.dw.As<uint32_t>(), b.before.As<uint32_t>(), weights, errors);
+  CheckSquaresKernel<<<Blocks(sums), 256>>>(b.dw.As<float>(), a.groups, a.n, a.k, 128,
+                                            b.squares.As<double>(), errors);
+  CountOtherKernel<<<16, 256>>>(b.squares.As<uint32_t>() + 2 * sums, kGuard, kPoison32, errors);
+  checker->Finish("squares of " + what, 1e-6);
+}
+
 void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* checker) {
   Case c = RandomCase(number, random);
   const Fp8Options options = {static_cast<int>((*random)() % 3 * 16)};
@@ -247,9 +267,11 @@ void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* chec
     CheckWgradKernel<<<Blocks(weights), 256>>>(a, device_offsets,
                                                accumulate ? b.before.As<float>() : nullptr, errors);
     CountOtherKernel<<<16, 256>>>(b.dw.As<uint32_t>() + weights, kGuard, kPoison32, errors);
-    checker->Finish(std::string("wgrad ") + (accumulate ? "beta 1, " : "beta 0, ") +
-                        std::to_string(form.wgrad_warpgroups) + " warpgroups, " + c.what,
-                    kTolerance);
+    const std::string what = std::string("wgrad ") + (accumulate ? "beta 1, " : "beta 0, ") +
+                             std::to_string(form.wgrad_warpgroups) + " warpgroups, " + c.what;
+    checker->Finish(what, kTolerance);
+    if (!accumulate && GroupedGemmFp8WgradSquares(c.n, c.k) > 0)
+      CheckSquares(what, a, form, b, checker);
   }
 }
 

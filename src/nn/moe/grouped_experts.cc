@@ -133,14 +133,16 @@ void GroupedExperts::BackwardInput(Context& ctx, MicroBatch& mb, const Tensor& d
 void GroupedExperts::BackwardWeight(Context& ctx, MicroBatch& /*mb*/, const ExpertsSaved& saved,
                                     int free_sms) const {
   const auto weight = [&](const RecipeOperand& dy, const RecipeOperand& x, Parameter* w, int free) {
+    const Parameter::GradWrite write = w->TakeGradWrite();
     RecipeBackwardWeight(ctx.stream, ctx.types.recipe,
                          {.dy = dy,
                           .x = x,
                           .offsets = saved.offsets,
                           .dw = w->grad,
-                          .beta = w->TakeGradBeta(),
+                          .beta = write.beta,
                           .grouped_gemm = ctx.how.grouped_gemm,
-                          .free_sms = free},
+                          .free_sms = free,
+                          .squares = write.squares},
                          ctx.work);
   };
   weight(saved.dy, saved.act, w2_, free_sms);

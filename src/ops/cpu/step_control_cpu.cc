@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "src/device/cpu_parallel.h"
 #include "src/ops/cpu/math.h"
@@ -41,6 +42,15 @@ void SumSquaresOf(const Stream& stream, const Tensor& x, const Tensor& partials)
 
 void SumSquares(const Stream& stream, const std::vector<SumSquaresPart>& parts) {
   for (const SumSquaresPart& part : parts) SumSquaresOf(stream, part.x, part.partials);
+}
+
+void SumNormAddends(const std::vector<NormAddends>& parts) {
+  for (const auto& [addends, per_chunk, partials] : parts) {
+    const double* from = addends.as<double>();
+    const double* const end = from + addends.elements();
+    for (int64_t c = 0; c < partials.elements(); ++c, from += per_chunk)
+      partials.as<double>()[c] = std::accumulate(from, std::min(from + per_chunk, end), 0.0);
+  }
 }
 
 void JudgeStep(const JudgeStepArgs& g) {

@@ -9,6 +9,7 @@ inline constexpr int64_t kNormChunkRows = 128;
 
 // Arguments checked.
 void SumSquares(const Stream& stream, const std::vector<SumSquaresPart>& parts);
+void SumNormAddends(const std::vector<NormAddends>& parts);
 void JudgeStep(const JudgeStepArgs& args);
 void FinishStep(int64_t tokens_of_step, const Tensor& state);
 void RouterBiasUpdate(const RouterBiasUpdateArgs& args);

@@ -128,7 +128,8 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
 }
 
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode, int free_sms) {
+                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode, int free_sms,
+                               const Tensor& squares) {
   constexpr const char* kOp = "GroupedGemmBackwardWeight";
   const Groups g(x_RK, dw_LNK, offsets);
   const DType type = x_RK.dtype(), out = dw_LNK.dtype();
@@ -138,7 +139,9 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
       YM_CUDA_CHECK(stream, kOp,
                     GroupedGemmWgradSm90(g.special(), dy_RN.data(), x_RK.data(), g.offsets, beta == 1,
                                          out == DType::kF32 ? GroupedGemmOutput::kFp32 : GroupedGemmOutput::kBf16, dw_LNK.data(),
-                                         {.free_sms = free_sms}, CudaStream(stream)));
+                                         {.free_sms = free_sms,
+                                          .squares = squares.defined() ? squares.as<double>() : nullptr},
+                                         CudaStream(stream)));
       return;
     case GroupedGemmPath::kBlackwell: {
       const LtGrouped& lt = LtGroupedOf(stream);
@@ -166,6 +169,14 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
     BlasLtOf(stream).Run(CudaStream(stream), kOp, shape, At(dy_RN.data(), begin * g.N, type), At(x_RK.data(), begin * g.K, type),
                          d, d, 1, beta);
   }
+}
+
+// A plan for a GPU that is not here is made for sm_90: it asks for the most.
+int64_t GroupedGemmNormAddends(const Stream& stream, DType x, const Tensor& dw_LNK, GroupedGemmMode mode) {
+  const int64_t N = dw_LNK.dim(1), K = dw_LNK.dim(2);
+  const int sm = stream.dry() ? 90 : CudaDeviceOf(stream).properties().sm;
+  const GroupedGemmPath path = ChooseGroupedGemm(mode, x, sm, dw_LNK.dim(0), N, K, /*beta_one_or_zero=*/true);
+  return path == GroupedGemmPath::kHopper && dw_LNK.dtype() == DType::kF32 ? GroupedGemmWgradSquares(N, K) : 0;
 }
 
 }  // namespace yardmaster::cuda

@@ -24,6 +24,8 @@ void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& 
 void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const Tensor& w_LNK, const Tensor& offsets,
                               const Tensor& dx_RK, GroupedGemmMode mode);
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
-                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode, int free_sms);
+                               double beta, const Tensor& dw_LNK, GroupedGemmMode mode, int free_sms,
+                               const Tensor& squares);
+int64_t GroupedGemmNormAddends(const Stream& stream, DType x, const Tensor& dw_LNK, GroupedGemmMode mode);
 
 }  // namespace yardmaster::cuda

@@ -135,7 +135,10 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g) {
   a.offsets = Pointer(g.offsets);
   a.accumulate = g.beta == 1;
   a.dw = g.dw.as<float>();
+  if (g.squares.defined()) a.squares = g.squares.as<double>();
   YM_CUDA_CHECK(stream, "ScaledGemmWeight", GroupedGemmFp8WgradSm90(a, {.free_sms = g.free_sms}, CudaStream(stream)));
 }
+
+int64_t ScaledGemmNormAddends(const Tensor& dw) { return GroupedGemmFp8WgradSquares(dw.dim(1), dw.dim(2)); }
 
 }  // namespace yardmaster::cuda

@@ -62,6 +62,25 @@ void SumSquares(const Stream& stream, const std::vector<SumSquaresPart>& parts, 
   launch();
 }
 
+void SumNormAddends(const Stream& stream, const std::vector<NormAddends>& parts) {
+  AddendsList list;
+  const auto launch = [&] {
+    if (list.count == 0) return;
+    YM_CUDA_CHECK(stream, "SumNormAddends", SumAddendsOfChunks(&list, CudaStream(stream)));
+    list.count = 0;
+  };
+  for (const auto& [addends, per_chunk, partials] : parts) {
+    if (addends.elements() == 0) continue;
+    if (list.count == kSquaresTensors) launch();
+    list.tensors[list.count++] = {.addends = addends.as<double>(),
+                                  .partials = partials.as<double>(),
+                                  .n = addends.elements(),
+                                  .per_chunk = per_chunk,
+                                  .first_warp = 0};
+  }
+  launch();
+}
+
 void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
   YM_CUDA_CHECK(
       stream, "JudgeStep",
