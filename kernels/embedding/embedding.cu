@@ -1,3 +1,4 @@
+#include "kernels/common/block_reduce.cuh"
 #include "kernels/common/copy_async.cuh"
 #include "kernels/common/counting_sort.cuh"
 #include "kernels/common/pack.cuh"
@@ -54,17 +55,18 @@ constexpr int kAddWarps = 2, kPlaces = 32, kGroup = 8, kGroups = kPlaces / kGrou
 // of the columns. It adds their rows in order, its own window of places first, then windows of the last run
 // alone as far as that goes. Rows are on their way to a ring of one window, a group of them at a time, three
 // groups ahead: where few ids are distinct, runs are thousands of rows long. With kWrite the table's rows are
-// not read.
+// not read, and squares [V, slices] of what is written are summed where they are wanted.
 template <class T, int kWidth, bool kWrite>
 __global__ void __launch_bounds__(32 * kAddWarps)
     AddRunsKernel(const int32_t* ids, const int32_t* order, int64_t n_T, int64_t D, const T* dx,
-                  Accum<T>* dtable) {
+                  Accum<T>* dtable, double* squares) {
   using A = Accum<T>;
   using P = Pack<T, kWidth>;
   __shared__ P ring[kPlaces][32 * kAddWarps];
   constexpr unsigned kAll = 0xffffffffu;
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
-  const int64_t d = ((int64_t{blockIdx.y} * kAddWarps + warp) * 32 + lane) * kWidth;
+  const int64_t slice = int64_t{blockIdx.y} * kAddWarps + warp, slices = (D + 32 * kWidth - 1) / (32 * kWidth);
+  const int64_t d = (slice * 32 + lane) * kWidth;
   const bool inside = d < D;
 
   // A lane's place in the window: its token and id, -1 beyond the last.
@@ -88,8 +90,16 @@ __global__ void __launch_bounds__(32 * kAddWarps)
 #pragma unroll
     for (int j = 0; j < kWidth; ++j) sum[j] += ToAccum(x.x[j]);
   };
+  double* row_squares = nullptr;  // of the row and the warp's slice
   const auto write = [&] {
     if (row != nullptr && inside) StoreRounded<kWidth>(row, sum);
+    if (!kWrite || row_squares == nullptr) return;
+    double square = 0;
+#pragma unroll
+    for (int j = 0; j < kWidth; ++j)
+      if (inside) square += static_cast<double>(sum[j]) * static_cast<double>(sum[j]);
+    square = WarpReduce(square, SumOp());
+    if (lane == 0) *row_squares = square;
   };
   // The rows of one group; `rows` and `starts` have a bit for each place of its window.
   const auto take = [&](unsigned rows, unsigned starts, int group) {
@@ -104,7 +114,9 @@ __global__ void __launch_bounds__(32 * kAddWarps)
       if ((rows >> i & 1) == 0) continue;
       if (starts >> i & 1) {
         write();
-        row = dtable + int64_t{__shfl_sync(kAll, id, kGroup * group + i)} * D + d;
+        const int64_t table_row = __shfl_sync(kAll, id, kGroup * group + i);
+        row = dtable + table_row * D + d;
+        if (kWrite && squares != nullptr && slice < slices) row_squares = squares + table_row * slices + slice;
         if constexpr (kWrite) {
 #pragma unroll
           for (int j = 0; j < kWidth; ++j) sum[j] = A{0};
@@ -165,9 +177,15 @@ cudaError_t EmbeddingRows(KernelType type, const int32_t* ids, int64_t n_T, int6
 }
 
 cudaError_t EmbeddingGradient(KernelType type, const int32_t* ids, int64_t n_T, int64_t V, int64_t D,
-                              const void* dx, double beta, void* dtable, const EmbeddingSortScratch& scratch,
-                              cudaStream_t stream) {
+                              const void* dx, double beta, void* dtable, double* squares,
+                              const EmbeddingSortScratch& scratch, cudaStream_t stream) {
   if (V == 0 || D == 0) return cudaSuccess;
+  if (squares != nullptr) {
+    const int64_t sums = EmbeddingSquares(type, D);
+    if (beta != 0 || sums == 0) return cudaErrorInvalidValue;
+    const cudaError_t result = cudaMemsetAsync(squares, 0, static_cast<size_t>(V * sums) * 8, stream);
+    if (result != cudaSuccess) return result;
+  }
   const KernelType accum = type == KernelType::kBf16 ? KernelType::kF32 : type;
   if (beta != 1) {
     const auto bytes = static_cast<size_t>(V * D) * (accum == KernelType::kF64 ? 8 : 4);
@@ -195,18 +213,29 @@ cudaError_t EmbeddingGradient(KernelType type, const int32_t* ids, int64_t n_T, 
     order = to;
   }
   return DispatchKernelType(type, [&]<class T>() {
-    return DispatchWidth<T>(PacksFit(kPackWidth<T>, {dx, dtable}, {D}), [&]<int kWidth>() {
+    const bool packs = PacksFit(kPackWidth<T>, {dx, dtable}, {D});
+    if (squares != nullptr && !packs) return cudaErrorInvalidValue;
+    return DispatchWidth<T>(packs, [&]<int kWidth>() {
       const int64_t slice = int64_t{32} * kAddWarps * kWidth;
       const dim3 grid(static_cast<unsigned>((n_T + kPlaces - 1) / kPlaces),
                       static_cast<unsigned>((D + slice - 1) / slice));
       const auto add = [&](auto* kernel) {
         kernel<<<grid, 32 * kAddWarps, 0, stream>>>(ids, order, n_T, D, static_cast<const T*>(dx),
-                                                    static_cast<Accum<T>*>(dtable));
+                                                    static_cast<Accum<T>*>(dtable), squares);
       };
       beta == 0 ? add(&AddRunsKernel<T, kWidth, true>) : add(&AddRunsKernel<T, kWidth, false>);
       return cudaGetLastError();
     });
   });
+}
+
+int64_t EmbeddingSquares(KernelType type, int64_t D) {
+  int64_t sums = 0;
+  DispatchKernelType(type, [&]<class T>() {
+    if (D % kPackWidth<T> == 0) sums = (D + 32 * kPackWidth<T> - 1) / (32 * kPackWidth<T>);
+    return cudaSuccess;
+  });
+  return sums;
 }
 
 }  // namespace yardmaster

@@ -31,8 +31,13 @@ struct EmbeddingSortScratch {
 // accumulator type of `type`. Sorts the tokens by id; then a warp for each 32 places and slice of columns
 // adds the rows of the runs of equal ids that begin there. With beta 1 only rows that occur are touched; else
 // a pass over the table goes first, and with beta 0 it is only written.
+// squares: null or, with beta 0 and EmbeddingSquares(type, D) > 0, F64 [V, that]: sums of the squares of what is
+// written, in FP64.
 cudaError_t EmbeddingGradient(KernelType type, const int32_t* ids, int64_t T, int64_t V, int64_t D,
-                              const void* dx, double beta, void* dtable, const EmbeddingSortScratch& scratch,
-                              cudaStream_t stream);
+                              const void* dx, double beta, void* dtable, double* squares,
+                              const EmbeddingSortScratch& scratch, cudaStream_t stream);
+
+// Sums of squares of a row of the gradient; 0: none, rows are not made of whole packs of 16 bytes.
+int64_t EmbeddingSquares(KernelType type, int64_t D);
 
 }  // namespace yardmaster

@@ -40,9 +40,11 @@ struct Parameter {
   Tensor master;                // F32 (F64 in fp64 mode); the same memory as value when the types are equal
   WeightCopies copies;          // of a parameter in a recipe
   Tensor grad;                  // main gradient: F32 (F64 in fp64 mode)
-  // Addends of the gradient's norm (ops/step_control.h), F64 [NumNormChunks * n], where whoever writes the gradient
-  // can sum them on the way; undefined: nobody does.
+  bool embeds = false;          // a table whose gradient EmbeddingBackward writes
+  // Addends of the gradient's norm (ops/step_control.h), F64, where whoever writes the gradient can sum them on the
+  // way; undefined: nobody does.
   Tensor squares;
+  int64_t squares_per_chunk = 0;
   bool squared = false;         // they are those of the gradient as it is
   bool fresh = true;            // no gradient written in this step yet
   bool written_once = false;    // nothing is added to what is written first in this step

@@ -27,7 +27,7 @@ void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& tab
 }
 
 void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta, const Tensor& dtable_VD,
-                       Arena& work) {
+                       Arena& work, const Tensor& squares) {
   const OpArgs check(stream, "EmbeddingBackward");
   check.Rank("ids", ids, 1);
   check.Rank("dtable_VD", dtable_VD, 2);
@@ -35,6 +35,11 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
   check.Contiguous("ids", ids, DType::kI32, {ids.dim(0)});
   check.Contiguous("dx_TD", dx_TD, type, {ids.dim(0), dtable_VD.dim(1)});
   check.Contiguous("dtable_VD", dtable_VD, OpArgs::AccumType(type), dtable_VD.shape());
+  if (squares.defined()) {
+    YM_CHECK_EQ(beta, 0);
+    check.Contiguous("squares", squares, DType::kF64,
+                     {dtable_VD.dim(0) * EmbeddingNormAddends(stream, dx_TD.dtype(), dtable_VD)});
+  }
   ArenaScope scope(work);
   Tensor order, prefix, starts;  // the cpu version adds in place
   if (stream.target() == DeviceKind::kCuda) {
@@ -47,9 +52,17 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
   if (stream.dry() || dtable_VD.elements() == 0) return;
   if (stream.kind() == DeviceKind::kCpu) return cpu::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD);
 #if YM_HAVE_CUDA
-  if (stream.kind() == DeviceKind::kCuda) return cuda::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD, order, prefix, starts);
+  if (stream.kind() == DeviceKind::kCuda) return cuda::EmbeddingBackward(stream, ids, dx_TD, beta, dtable_VD, squares, order, prefix, starts);
 #endif
   check.NoImplementation();
+}
+
+int64_t EmbeddingNormAddends([[maybe_unused]] const Stream& stream, [[maybe_unused]] DType dx,
+                             [[maybe_unused]] const Tensor& dtable_VD) {
+#if YM_HAVE_CUDA
+  if (stream.target() == DeviceKind::kCuda) return cuda::EmbeddingNormAddends(dx, dtable_VD);
+#endif
+  return 0;
 }
 
 }  // namespace yardmaster

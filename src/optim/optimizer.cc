@@ -1,6 +1,7 @@
 #include "src/optim/optimizer.h"
 
 #include "src/ops/elementwise.h"
+#include "src/ops/embedding.h"
 #include "src/parallel/zero.h"
 
 namespace yardmaster {
@@ -94,9 +95,17 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
 void Optimizer::AllocateSquares(Arena& arena, const Stream& stream, const Shard& s) const {
   Parameter& p = *s.parameter;
   p.squares = {};
-  if (s.shared() || !p.in_recipe) return;
-  const int64_t n = RecipeNormAddends(stream, types_.recipe, types_.compute, p.grad, grouped_gemm_);
-  if (n > 0) p.squares = arena.Allocate("grad_norm.addends", DType::kF64, {NumNormChunks(p.grad.shape()) * n});
+  if (s.shared()) return;
+  int64_t addends = 0;
+  if (p.in_recipe) {
+    p.squares_per_chunk = RecipeNormAddends(stream, types_.recipe, types_.compute, p.grad, grouped_gemm_);
+    addends = NumNormChunks(p.grad.shape()) * p.squares_per_chunk;
+  } else if (p.embeds) {
+    const int64_t of_row = EmbeddingNormAddends(stream, types_.compute, p.grad);
+    p.squares_per_chunk = kChunkRows * of_row;
+    addends = p.grad.dim(0) * of_row;
+  }
+  if (addends > 0) p.squares = arena.Allocate("grad_norm.addends", DType::kF64, {addends});
 }
 
 void Optimizer::ClearUnused(const Stream& stream, const Parameter& p) {
@@ -146,7 +155,7 @@ void Optimizer::Squares(const Stream& stream, bool shared) const {
       const Tensor& addends = s.parameter->squares;
       const int64_t chunk = ChunkOf(s, Box::Whole(s.parameter->grad.shape()));
       const int64_t chunks = NumNormChunks(s.parameter->grad.shape());
-      squared.push_back({addends, addends.elements() / chunks, partials_.Slice(chunk, chunk + chunks)});
+      squared.push_back({addends, s.parameter->squares_per_chunk, partials_.Slice(chunk, chunk + chunks)});
       continue;
     }
     for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {

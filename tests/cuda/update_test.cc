@@ -434,5 +434,32 @@ TEST_CASE("gpu embedding: the gradient of a large table, one id very often, adde
   }
 }
 
+TEST_CASE("gpu embedding: the squares that the gradient sums are those of what it wrote") {
+  YM_NEEDS_GPU();
+  const int64_t T = 3000, V = 3001;
+  std::vector<double> ids;
+  for (int64_t t = 0; t < T; ++t) ids.push_back(static_cast<double>(t % 3 == 0 ? 2999 : t * t % V));
+  Gpu gpu(size_t{2} << 30, kTensorBytes);
+  for (const DType type : {DType::kBF16, DType::kF32}) {
+    for (const int64_t D : {int64_t{48}, int64_t{1000}, int64_t{7168}, int64_t{6}}) {
+      INFO(DTypeName(type) << " D " << D);
+      const Tensor at = gpu.Make(DType::kI32, {T}, ids), dx = gpu.Make(type, {T, D}, RandomValues("dx", T * D));
+      const Tensor table = gpu.Make(DType::kF32, {V, D}), plain = gpu.Make(DType::kF32, {V, D});
+      const int64_t n = EmbeddingNormAddends(gpu.stream(), type, table);
+      CHECK((n == 0) == (D == 6));
+      if (n == 0) continue;
+      const Tensor squares = gpu.Make(DType::kF64, {V * n});
+      EmbeddingBackward(gpu.stream(), at, dx, 0, table, gpu.work(), squares);
+      EmbeddingBackward(gpu.stream(), at, dx, 0, plain, gpu.work());
+      CHECK(gpu.Bytes(table) == gpu.Bytes(plain));
+      const int64_t chunks = NumNormChunks(table.shape());
+      const Tensor partials = gpu.Make(DType::kF64, {chunks}), read = gpu.Make(DType::kF64, {chunks});
+      SumNormAddends(gpu.stream(), {{squares, 128 * n, partials}});
+      SumSquares(gpu.stream(), table, read);
+      CHECK(RelativeL2(gpu.Values(partials), gpu.Values(read)) < 1e-14);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace yardmaster::testing

@@ -14,8 +14,8 @@ void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& tab
 }
 
 void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta,
-                       const Tensor& dtable_VD, const Tensor& order, const Tensor& prefix,
-                       const Tensor& starts) {
+                       const Tensor& dtable_VD, const Tensor& squares, const Tensor& order,
+                       const Tensor& prefix, const Tensor& starts) {
   const EmbeddingDigits digits(dtable_VD.dim(0));
   const EmbeddingSortScratch scratch{.chunk = kSortChunk,
                                      .passes = digits.passes,
@@ -26,7 +26,12 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
   YM_CUDA_CHECK(
       stream, "EmbeddingBackward",
       EmbeddingGradient(KernelTypeOf(dx_TD.dtype()), ids.as<int32_t>(), dx_TD.dim(0), dtable_VD.dim(0),
-                        dtable_VD.dim(1), dx_TD.data(), beta, dtable_VD.data(), scratch, CudaStream(stream)));
+                        dtable_VD.dim(1), dx_TD.data(), beta, dtable_VD.data(),
+                        squares.defined() ? squares.as<double>() : nullptr, scratch, CudaStream(stream)));
+}
+
+int64_t EmbeddingNormAddends(DType dx, const Tensor& dtable_VD) {
+  return EmbeddingSquares(KernelTypeOf(dx), dtable_VD.dim(1));
 }
 
 }  // namespace yardmaster::cuda

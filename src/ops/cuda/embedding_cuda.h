@@ -8,9 +8,10 @@ namespace yardmaster::cuda {
 // Arguments checked.
 void EmbeddingForward(const Stream& stream, const Tensor& ids, const Tensor& table_VD, const Tensor& x_TD);
 void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx_TD, double beta,
-                       const Tensor& dtable_VD,
+                       const Tensor& dtable_VD, const Tensor& squares,
                        const Tensor& order,    // int32 [2, T], scratch
                        const Tensor& prefix,   // int64 [bins, chunks of tokens], scratch
                        const Tensor& starts);  // int64 [bins + 1], scratch
+int64_t EmbeddingNormAddends(DType dx, const Tensor& dtable_VD);
 
 }  // namespace yardmaster::cuda
