@@ -157,7 +157,7 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g, Arena
                      {NumNormChunks(g.dw.shape()) *
                       ScaledGemmNormAddends(stream, g.format, g.dw, g.offsets.defined(), g.grouped_gemm)});
   }
-  if (!g.squares.defined() && AsTheyAre(stream, g, work)) return;  // of GPUs whose library does not square
+  if (AsTheyAre(stream, g, work)) return;  // never with squares: these GPUs sum none
   ArenaScope scope(work);
   if (ThroughHigh(stream, g.format, g.grouped_gemm, L)) return WeightThroughHigh(stream, g, work);
   if (stream.target() == DeviceKind::kCuda) {
