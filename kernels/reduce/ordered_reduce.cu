@@ -45,7 +45,7 @@ __global__ void __launch_bounds__(kThreads) OrderedReduceKernel(OrderedReduceArg
 // takes four neighbouring elements of every 128, whatever the width of the loads, and squares them in
 // ascending order; the lanes' squares are added at the end. FP64, of which conversions are slowest (16 a
 // clock on each multiprocessor), takes a tenth of the time of the loads of two ranks.
-constexpr int kSquaresThreads = 128;
+constexpr int kSquaresThreads = 256;
 constexpr int kQuad = 4;
 constexpr int kStride = 32 * kQuad;  // from one four of a lane to its next
 constexpr int kSteps = 4;            // fours of a lane that are loaded at once

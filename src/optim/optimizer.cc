@@ -9,6 +9,15 @@ namespace {
 
 constexpr int64_t kChunkRows = 128;  // of SumSquares; ZeRO cuts at its multiples
 
+// Runs of squares (comm/communicator.h) of `elements`.
+int64_t Runs(int64_t elements) { return (elements + kSquaresRun - 1) / kSquaresRun; }
+
+// Whether every chunk begins with a run, counted from any cut of ZeRO: chunks are whole runs, but for the last.
+bool RunsFillChunks(const Shape& shape) {
+  const ZeroParameter p = ZeroParameter::Of(shape);
+  return p.cols * kChunkRows % kSquaresRun == 0 && (p.matrices == 1 || p.rows % kChunkRows == 0);
+}
+
 // Elements [begin, end) of a contiguous tensor in the shape of the box that they fill.
 Tensor PieceView(const Tensor& t, int64_t begin, int64_t end, const Box& box) {
   return t.Reshape({t.elements()}).Slice(begin, end).Reshape(Shape(box.extent));
@@ -91,11 +100,15 @@ void Optimizer::Allocate(Arena& arena, const Stream& stream) {
   partials_ = arena.Allocate("grad_norm.partials", DType::kF64, {num_chunks_});
 }
 
-// Of what is final when a weight gradient has been written: nobody else has a part of it.
-void Optimizer::AllocateSquares(Arena& arena, const Stream& stream, const Shard& s) const {
+// Of what is final when a weight gradient has been written, since nobody else has a part of it; or when it has been reduced.
+void Optimizer::AllocateSquares(Arena& arena, const Stream& stream, Shard& s) const {
   Parameter& p = *s.parameter;
-  p.squares = {};
-  if (s.shared()) return;
+  p.squares = s.squares = {};
+  if (s.shared()) {
+    if (s.group->sums_squares(p.grad.dtype()) && RunsFillChunks(p.grad.shape()))
+      s.squares = arena.Allocate("grad_norm.squares", DType::kF64, {Runs(s.end - s.begin)});
+    return;
+  }
   int64_t addends = 0;
   if (p.in_recipe) {
     p.squares_per_chunk = RecipeNormAddends(stream, types_.recipe, types_.compute, p.grad, grouped_gemm_);
@@ -116,7 +129,11 @@ void Optimizer::Reduce(const Stream& stream, Shard& s) {
   if (!s.shared()) return;  // Norm reads it, perhaps on another stream
   Parameter& p = *s.parameter;
   ClearUnused(stream, p);
-  s.group->ReduceScatterSum(stream, p.grad, s.bounds);
+  if (s.squares.defined()) {
+    s.group->ReduceScatterSumAndSquares(stream, p.grad, s.bounds, s.squares);
+  } else {
+    s.group->ReduceScatterSum(stream, p.grad, s.bounds);
+  }
   if (!zero_) s.group->AllGather(stream, p.grad, s.bounds);
 }
 
@@ -161,7 +178,13 @@ void Optimizer::Squares(const Stream& stream, bool shared) const {
     for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
       const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
       const int64_t chunk = ChunkOf(s, piece.local);
-      parts.push_back({grad, partials_.Slice(chunk, chunk + NumNormChunks(grad.shape()))});
+      const Tensor partials = partials_.Slice(chunk, chunk + NumNormChunks(grad.shape()));
+      if (s.squares.defined()) {
+        const Tensor of_piece = s.squares.Slice(Runs(piece.begin - s.begin), Runs(piece.end - s.begin));
+        squared.push_back({of_piece, grad.cols() * kChunkRows / kSquaresRun, partials});
+      } else {
+        parts.push_back({grad, partials});
+      }
     }
   }
   SumSquaresMulti(stream, parts);

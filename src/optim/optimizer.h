@@ -3,7 +3,7 @@
 // From the main gradients of a step to new weights, on one path for every layout:
 //   ReduceGradients  reduce-scatter: dense over dp, experts over edp (sums, in rank order)
 //   Norm             double partial sums over fixed chunks of the global tensors, added in global order. A gradient whose
-//                    writer summed its squares (Parameter::squares) is not read for it
+//                    writer or whose reduction summed its squares (Parameter::squares, Shard::squares) is not read for it
 //   Update           AdamW on the rows that this rank owns (zero: 0 gathers the gradients first and updates all rows), then
 //                    every rank gets all rows back, and makes 8-bit copies of weights in a recipe where AdamW did not
 // With `parallel.zero: 1` each rank keeps optimizer state only for the rows that it owns; the bits do not change.
@@ -34,7 +34,7 @@ class Optimizer {
   Optimizer(const OptimizerConfig& config, int64_t zero, Registry registry, ComputeTypes types, OptimizerGroups groups,
             GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto);
 
-  // Moments (zeroed), the norm's partial sums, and room for those who sum squares where they write gradients.
+  // Moments (zeroed), the norm's partial sums, and room for those who sum squares where they write or reduce gradients.
   void Allocate(Arena& arena, const Stream& stream);
 
   // Early: of the registry's parameters [begin, end), on a stream beside the backward pass, which must have given them all
@@ -72,6 +72,7 @@ class Optimizer {
     int64_t first_chunk;              // index into partials_ of the global tensor's first chunk
     double weight_decay;
     Tensor m, v;                      // [kept elements]
+    Tensor squares;                   // F64 [runs of the own range], from the reduction; undefined: Norm squares the sum
     bool reduced = false;             // by ReduceEarly, in this step
     bool quantised_with_update = false;  // this rank updates all rows: its 8-bit copies are made in the same pass
     bool expert = false;
@@ -84,7 +85,7 @@ class Optimizer {
   void Gather(const Stream& stream, bool expert, Arena& work) const;
   void GatherCopies(const Stream& stream, const Shard& shard, Arena& work) const;
   void Squares(const Stream& stream, bool shared) const;
-  void AllocateSquares(Arena& arena, const Stream& stream, const Shard& shard) const;
+  void AllocateSquares(Arena& arena, const Stream& stream, Shard& shard) const;
   int64_t ChunkOf(const Shard& shard, const Box& local) const;
   std::vector<StateTensor> State(bool own_rows_only) const;
 

@@ -3,6 +3,7 @@
 // (tests/cuda/update_test.cc).
 #include "src/optim/optimizer.h"
 
+#include <cmath>
 #include <set>
 
 #include "src/base/error.h"
@@ -37,6 +38,11 @@ struct Updated {
         true;  // whole
     list.Add("norm", {256}, DecayClass::kNorm, InitKind::kOnes, 0);
     list.AddExpert("experts", {4, 256, 128}, 0, 4, 0.1)->in_recipe = true;
+    list.Add("narrow", {200, 24}, DecayClass::kMatrix, InitKind::kNormal, 0.1);
+    list.Add("tall", {777, 336}, DecayClass::kMatrix, InitKind::kNormal,
+             0.1);  // its last chunk is short
+    list.AddExpert("low", {4, 96, 32}, 0, 4, 0.1);
+    list.AddExpert("three", {3, 256, 128}, 0, 3, 0.1);  // cut within a matrix
     AllocateParameters(list, types, weights, &grads);
     InitialiseParameters(list, 11, device());
     optimizer = std::make_unique<Optimizer>(OptimizerConfig(), zero, Registry(&list), types,
@@ -138,6 +144,82 @@ TEST_CASE(
   }
 }
 
+// A group that squares what it reduces, where `on`: as NCCL's does on GPUs.
+class Squaring : public Communicator {
+ public:
+  Squaring(Communicator* group, bool on) : group_(group), on_(on) {}
+  int rank() const override { return group_->rank(); }
+  int size() const override { return group_->size(); }
+  const char* name() const override { return group_->name(); }
+  void AllReduceSum(const Stream& stream, const Tensor& x) override {
+    group_->AllReduceSum(stream, x);
+  }
+  void AllReduceMax(const Stream& stream, const Tensor& x) override {
+    group_->AllReduceMax(stream, x);
+  }
+  void ReduceScatterSum(const Stream& stream, const Tensor& x,
+                        const std::vector<int64_t>& bounds) override {
+    group_->ReduceScatterSum(stream, x, bounds);
+  }
+  bool sums_squares(DType type) const override { return on_ && type == DType::kF32; }
+  void ReduceScatterSumAndSquares(const Stream& stream, const Tensor& x,
+                                  const std::vector<int64_t>& bounds,
+                                  const Tensor& squares) override {
+    group_->ReduceScatterSum(stream, x, bounds);
+    const int64_t begin = bounds[rank()], end = bounds[rank() + 1];
+    REQUIRE(squares.elements() == (end - begin + kSquaresRun - 1) / kSquaresRun);
+    for (int64_t i = 0; i < squares.elements(); ++i) squares.as<double>()[i] = 0;
+    for (int64_t i = begin; i < end; ++i) {
+      const double v = x.as<float>()[i];
+      squares.as<double>()[(i - begin) / kSquaresRun] += v * v;
+    }
+    reduced += x.elements();
+  }
+  void AllGather(const Stream& stream, const Tensor& x,
+                 const std::vector<int64_t>& bounds) override {
+    group_->AllGather(stream, x, bounds);
+  }
+  void Broadcast(const Stream& stream, const Tensor& x, int root) override {
+    group_->Broadcast(stream, x, root);
+  }
+  int64_t reduced = 0;  // elements, with their squares
+
+ private:
+  Communicator* group_;
+  bool on_;
+};
+
+TEST_CASE("squares that come out of the reduction make the norm of squares that do not") {
+  const auto group = AllRanks();
+  if (group->size() == 1) YM_SKIP("one rank reduces nothing");
+  std::vector<double> first;
+  for (const int64_t zero : {0, 1}) {
+    INFO("zero " << zero);
+    std::vector<std::vector<double>> norms;
+    for (const bool on : {false, true}) {
+      Squaring squaring(group.get(), on);
+      Updated run(kFp32, zero, &squaring);
+      if (on) {  // all but `narrow`, whose chunks end within runs, and `low`, whose matrices do
+        int64_t elements = 0;
+        for (const auto& p : run.list.parameters())
+          if (p->name != "narrow" && p->name != "low") elements += p->grad.elements();
+        CHECK(squaring.reduced == elements);
+      }
+      run.optimizer->Norm(run.context, CpuStream());
+      const Tensor& partials = run.optimizer->partials();
+      norms.emplace_back(partials.as<double>(), partials.as<double>() + partials.elements());
+    }
+    double most = 0;
+    for (size_t i = 0; i < norms[0].size(); ++i) {
+      CHECK(norms[0][i] > 0);
+      most = std::max(most, std::abs(norms[1][i] - norms[0][i]) / norms[0][i]);
+    }
+    CHECK(most < 1e-13);
+    if (first.empty()) first = norms[1];
+    CHECK(norms[1] == first);  // bits, whatever a rank keeps
+  }
+}
+
 // Which streams ops are given to.
 class StreamsSeen : public Timeline {
  public:
@@ -169,7 +251,8 @@ TEST_CASE("gradients that no rank shares are cleared and squared on one stream")
   for (int64_t i = 0; i < partials.elements(); ++i) CHECK(partials.as<double>()[i] == 0);
 }
 
-TEST_CASE("the norm takes squares from who wrote a gradient, where they are those of the gradient") {
+TEST_CASE(
+    "the norm takes squares from who wrote a gradient, where they are those of the gradient") {
   const auto self = MakeSelfCommunicator("self");
   Updated run(kFp32, 1, self.get());
   const auto partials = [&] {
@@ -178,7 +261,8 @@ TEST_CASE("the norm takes squares from who wrote a gradient, where they are thos
     return std::vector<double>(p, p + run.optimizer->partials().elements());
   };
   const std::vector<double> read = partials();
-  CHECK(read.size() == 3 + 1 + 1 + 8);  // matrix, small, norm, experts
+  CHECK(read.size() ==
+        3 + 1 + 1 + 8 + 2 + 7 + 4 + 6);  // matrix, small, norm, experts, narrow, tall, low, three
   Parameter& experts = *run.list.Find("experts");
   REQUIRE(experts.squares.elements() == 8);
   CHECK_FALSE(run.list.Find("matrix")->squares.defined());  // a dense product sums none

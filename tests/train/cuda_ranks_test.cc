@@ -129,6 +129,21 @@ TEST_CASE("cuda ranks: what copy engines carry has the bits of what NCCL carries
   }
 }
 
+TEST_CASE("cuda ranks: squares that come out of the reductions change with nothing but the sums") {
+  YM_NEEDS_A_GPU();
+  CudaRanks runs;
+  const auto steps = [&](const std::string& name, const std::vector<std::string>& settings) {
+    INFO(name);
+    runs.OnGpus(2, name, Join({Wide(), {"parallel.ep=1"}, settings}));
+    return runs.Steps(name);  // with their losses and norms
+  };
+  const std::vector<std::string> owned = steps("own rows", {"parallel.zero=1"});
+  CHECK(owned.size() == 12);
+  CHECK(steps("all rows", {"parallel.zero=0"}) == owned);
+  CHECK(steps("enqueued", {"parallel.zero=1", "runtime.cuda_graph=false"}) == owned);
+  CHECK(steps("by NCCL", {"parallel.zero=1", "runtime.copy_engines=false"}) == owned);
+}
+
 TEST_CASE("cuda ranks: two micro-batches in turn change no bit") {
   YM_NEEDS_A_GPU();
   CudaRanks runs;

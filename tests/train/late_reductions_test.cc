@@ -14,8 +14,9 @@ namespace yardmaster::testing {
 namespace {
 
 // A group of two of which the other rank has the absolute values of what this one has: not a
-// multiple, which AdamW would divide out again. With zero 1 the rows that only the other has, which
-// are gathered, are those of before, a little smaller.
+// multiple, which AdamW would divide out again. In F32 it squares what it reduces, as NCCL's groups
+// do. With zero 1 the rows that only the other has, which are gathered, are those of before, a
+// little smaller.
 class WithAbsolutes : public Communicator {
  public:
   explicit WithAbsolutes(LateDevice* device) : device_(device) {}
@@ -27,6 +28,21 @@ class WithAbsolutes : public Communicator {
   void ReduceScatterSum(const Stream& stream, const Tensor& x,
                         const std::vector<int64_t>&) override {
     Sum(stream, x);
+  }
+  bool sums_squares(DType type) const override { return type == DType::kF32; }
+  void ReduceScatterSumAndSquares(const Stream& stream, const Tensor& x,
+                                  const std::vector<int64_t>& bounds,
+                                  const Tensor& squares) override {
+    Sum(stream, x);
+    if (stream.dry()) return;
+    device_->Do(stream, [x, squares, n = bounds[1]] {
+      double* const runs = squares.as<double>();
+      for (int64_t i = 0; i < squares.elements(); ++i) runs[i] = 0;
+      for (int64_t i = 0; i < n; ++i) {
+        const double v = x.as<float>()[i];
+        runs[i / kSquaresRun] += v * v;
+      }
+    });
   }
   void AllGather(const Stream& stream, const Tensor& x,
                  const std::vector<int64_t>& bounds) override {
@@ -59,13 +75,13 @@ class WithAbsolutes : public Communicator {
 
 struct Outcome {
   std::string state;  // every byte of it
+  std::vector<double> norms;
   int deferred = 0;
 };
 
 Outcome Steps(std::vector<std::string> settings, bool overlap) {
-  settings.insert(settings.end(),
-                  {"runtime.device=cpu", "train.global_batch_size=16",
-                   StrCat("runtime.overlap=", overlap ? "true" : "false")});
+  settings.insert(settings.end(), {"runtime.device=cpu", "train.global_batch_size=16",
+                                   StrCat("runtime.overlap=", overlap ? "true" : "false")});
   const Config config = SmallRun("nowhere", "run", settings).loaded.config;
   LateDevice device;
   WithAbsolutes group(&device);
@@ -77,6 +93,7 @@ Outcome Steps(std::vector<std::string> settings, bool overlap) {
   const int64_t S = config.train.sequence_length, T = engine.micro_batch_tokens();
   const int64_t micro_batches = engine.max_micro_batches();
   CHECK(micro_batches == 4);
+  Outcome out;
   for (uint64_t step = 0; step < 3; ++step) {
     HostBatch batch;
     batch.micro_batches = micro_batches;
@@ -90,10 +107,11 @@ Outcome Steps(std::vector<std::string> settings, bool overlap) {
     }
     engine.Stage(batch);
     engine.Step(micro_batches, 2 * micro_batches * T);
-    CHECK(engine.TakeReports().at(0).state.verdict == static_cast<int32_t>(StepVerdict::kOk));
+    const StepState state = engine.TakeReports().at(0).state;
+    CHECK(state.verdict == static_cast<int32_t>(StepVerdict::kOk));
     CHECK(device.idle());
+    out.norms.push_back(state.grad_norm);
   }
-  Outcome out;
   for (const StateTensor& t : engine.LoadedState())
     out.state.append(static_cast<const char*>(t.tensor.data()),
                      static_cast<size_t>(t.tensor.bytes()));
@@ -115,6 +133,7 @@ TEST_CASE("reductions that are done as late as they may be change no bit") {
     CHECK(plain.deferred == 0);
     CHECK(late.deferred > 3 * 20);  // of every parameter in every step
     CHECK((late.state == plain.state));
+    CHECK(late.norms == plain.norms);
     CHECK(!plain.state.empty());
   }
 }
