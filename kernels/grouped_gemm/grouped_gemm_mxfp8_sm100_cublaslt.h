@@ -5,8 +5,10 @@
 // and so may the library that runs: the functions then answer CUBLAS_STATUS_NOT_SUPPORTED, having
 // enqueued nothing but the arrays.
 //
-// NOT RUN: compiled against cuBLAS 13.10's headers, whose library took the descriptors; what it is
-// told of every group is checked on the cpu (mxfp8_groups.h). No Blackwell GPU has executed it.
+// NOT RUN by the library: compiled against cuBLAS 13.10's headers, whose library took the
+// descriptors; what it is told of every group is checked on the cpu (mxfp8_groups.h), and the whole
+// way to its call on an H200 with a stand-in for it (tools/bench/lt_grouped_check.cu). No Blackwell
+// GPU has executed it.
 //
 // mxfp8_groups.h says what is multiplied. offsets: int64[L + 1] on the device, ascending from 0,
 // values beyond R read as R; null: one group of all R rows. Rows at and beyond offsets[L] are

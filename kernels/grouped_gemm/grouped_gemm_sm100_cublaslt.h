@@ -5,7 +5,8 @@
 // runs: the functions then answer CUBLAS_STATUS_NOT_SUPPORTED, and the portable kernels run
 // instead.
 //
-// NOT RUN: compiled against cuBLAS 13.10's headers; no Blackwell GPU has executed it
+// NOT RUN by the library: compiled against cuBLAS 13.10's headers, and checked on an H200 with a
+// stand-in for it (tools/bench/lt_grouped_check.cu); no Blackwell GPU has executed it
 // (docs/performance.md).
 //
 // Contract, types and shapes as in grouped_gemm.h; w, x and dy in BF16. `arrays`:

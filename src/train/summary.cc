@@ -62,7 +62,8 @@ std::string PrecisionTable(const Config& c, DeviceKind device) {
     if (cuda && c.model.n_routed_experts > 0 && (c.moe.gemm == "portable" || c.moe.gemm == "loop"))
       products += StrCat(" (routed experts, by moe.gemm: ", c.moe.gemm, ": dequantised to bf16)");
   } else if (compute == "mxfp8") {
-    products = StrCat("mxfp8: E4M3, E8M0 scale for 32, round-up; dequantised exactly and multiplied in ", work);
+    products = StrCat("mxfp8: E4M3, E8M0 scale for 32, round-up; dequantised exactly and multiplied in ", work,
+                      cuda ? " (compute capability 10.x: as they are, where cuBLASLt takes them)" : "");
   }
   const bool moe = c.model.n_routed_experts > 0;
   std::string out = Row("precision", StrCat("weights, activations ", work, "; masters, gradients ", wide, "; moments ",

@@ -45,6 +45,25 @@ inline void FillScales(float* scales, size_t count, uint64_t seed, bool power_of
   BENCH_CHECK(cudaGetLastError());
 }
 
+// Of a transposed copy [width, padded]: pad columns of a group are 0, those behind the last group
+// NaN.
+__global__ void PadColumnsKernel(uint8_t* codes, int width, int64_t padded, const int64_t* offsets,
+                                 int groups) {
+  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
+  if (i >= width * padded) return;
+  const int64_t column = i % padded;
+  int64_t begin = 0;
+  for (int e = 0; e < groups; ++e) {
+    const int64_t rows = offsets[e + 1] - offsets[e];
+    if (column < begin + (rows + 127) / 128 * 128) {
+      if (column >= begin + rows) codes[i] = 0;
+      return;
+    }
+    begin += (rows + 127) / 128 * 128;
+  }
+  codes[i] = kNanCode;
+}
+
 inline int64_t RoundUp(int64_t a, int64_t unit) { return (a + unit - 1) / unit * unit; }
 
 }  // namespace yardmaster::bench

@@ -88,25 +88,6 @@ __global__ void CheckWgradKernel(Fp8WgradArgs a, const int64_t* offsets, const f
   atomicAdd(&errors->reference2, sum * sum);
 }
 
-// Of a transposed copy [width, padded]: pad columns of a group are 0, those behind the last group
-// NaN.
-__global__ void PadColumnsKernel(uint8_t* codes, int width, int64_t padded, const int64_t* offsets,
-                                 int groups) {
-  const int64_t i = blockIdx.x * int64_t{blockDim.x} + threadIdx.x;
-  if (i >= width * padded) return;
-  const int64_t column = i % padded;
-  int64_t begin = 0;
-  for (int e = 0; e < groups; ++e) {
-    const int64_t rows = offsets[e + 1] - offsets[e];
-    if (column < begin + (rows + 127) / 128 * 128) {
-      if (column >= begin + rows) codes[i] = 0;
-      return;
-    }
-    begin += (rows + 127) / 128 * 128;
-  }
-  codes[i] = kNanCode;
-}
-
 int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
 
 struct Buffers {
