@@ -23,7 +23,7 @@ families() {
   cat <<END
 attention|attention:*
 elementwise|add:*,copy:*,fill:*,gpu fill*
-embedding|embedding*
+embedding|embedding*,gpu embedding*
 gemm|gemm:*
 rope|gqa rope: h*,mla rope pack: in*
 grouped-gemm|grouped gemm: e*,grouped gemm: n*,grouped gemm: s*,grouped gemm: the*
@@ -49,7 +49,7 @@ quantize-fused|quantize on the GPU: f*
 quantize-nvfp4|nvfp4*
 quantize-adamw|adamw*
 quantize-wire|wire rows*
-quantize-gemm|recipe gemm*,scaled gemm*
+quantize-gemm|recipe gemm*,scaled gemm*,weight gradients*
 END
 }
 
