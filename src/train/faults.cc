@@ -90,10 +90,11 @@ void StepFaults::BeforeBatch(int64_t step) const {
 
 void StepFaults::AfterBackward(int64_t step, Engine& engine) const {
   if (At(step, "nan")) {
-    const Tensor& grad = Find(engine, fault_.tensor).grad;
-    DispatchFloat(grad.dtype(), [&]<class T>() {
-      Change<T>(engine.device(), grad, [](T& value) { value = static_cast<T>(std::nan("")); });
+    Parameter& p = Find(engine, fault_.tensor);
+    DispatchFloat(p.grad.dtype(), [&]<class T>() {
+      Change<T>(engine.device(), p.grad, [](T& value) { value = static_cast<T>(std::nan("")); });
     });
+    p.squared = false;  // they are of the values before
   }
   if (At(step, "bug")) throw InternalError(StrCat("a bug that ", kVariable, " asked for"));
   if (At(step, "count")) {

@@ -14,7 +14,7 @@
 namespace yardmaster {
 
 struct StepFault {
-  // nan: a gradient becomes NaN before it is reduced.
+  // nan: a gradient becomes NaN when it is written, before it is reduced.
   // flip: a bit of a weight, in a recipe of its 8-bit copy, flips after the step.
   // count: a (token, expert) pair vanishes from the load.   throw: reading the batch fails.
   // bug: an exception within the step, of which the others learn nothing.

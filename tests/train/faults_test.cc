@@ -32,6 +32,15 @@ TEST_CASE("a NaN on one rank: all ranks skip the step, up to train.max_skipped_s
   CHECK(stopped.code == 1);
   CHECK(Contains(stopped.output,
                  "non-finite loss or gradient norm for 3 steps in a row; train.max_skipped_steps is 2"));
+
+  // In a step of one micro-batch, of a gradient that nobody shares: whoever writes it sums its squares too.
+  const RunResult own = runs.Train(
+      1, "own", {"train.steps=4", "train.micro_batch_size=4"}, Fault("kind=nan,rank=0,step=2,tensor=experts"));
+  INFO(own.output);
+  CHECK(own.code == 0);
+  const std::vector<std::string> of_own = runs.Steps("own");
+  REQUIRE(of_own.size() == 4);
+  for (size_t i = 0; i < 4; ++i) CHECK(Contains(of_own[i], "\"verdict\":\"ok\"") == (i != 1));
 }
 
 TEST_CASE("a bit that flips on one rank: the replica check names tensor and rank") {
