@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The GPU's op tests under compute-sanitizer, a process per family and tool, in parallel. Needs a GPU and
-# bazel-bin/tests/cuda/gpu_test and quantize_gpu_test. Ends with a line of counts; exit code 1 where one of our
+# bazel-bin/tests/cuda/gpu_test, quantize_gpu_test and reduce_gpu_test. Ends with a line of counts; exit code 1 where one of our
 # kernels is at fault.
 set -euo pipefail
 
@@ -18,7 +18,8 @@ barriers they do not follow.
 END
 }
 
-# Name and Catch2 test specification of each family; quantize-* are quantize_gpu_test's, the others gpu_test's.
+# Name and Catch2 test specification of each family; quantize-* are quantize_gpu_test's, reduce is reduce_gpu_test's, the
+# others are gpu_test's.
 families() {
   cat <<END
 attention|attention:*
@@ -42,6 +43,7 @@ step|gpu norm*,gpu verdict*,gpu router bias*
 mtp|gpu mtp*
 model|gpu model: DeepSeek-V3 in odd*
 model-even|gpu model: DeepSeek-V3 with the heads*
+reduce|gpu reduce*
 quantize-rows|quantize on the GPU: r*,quantize on the GPU: m*,quantize on the GPU: d*
 quantize-exact|quantize on the GPU: e*
 quantize-weights|quantize on the GPU: w*
@@ -54,7 +56,11 @@ END
 }
 
 binary_of() {
-  case $1 in quantize-*) echo "$TESTS/quantize_gpu_test" ;; *) echo "$TESTS/gpu_test" ;; esac
+  case $1 in
+    quantize-*) echo "$TESTS/quantize_gpu_test" ;;
+    reduce) echo "$TESTS/reduce_gpu_test" ;;
+    *) echo "$TESTS/gpu_test" ;;
+  esac
 }
 
 # one "TOOL|FAMILY|SPEC": a line with the verdict.
