@@ -105,7 +105,9 @@ void Optimizer::AllocateSquares(Arena& arena, const Stream& stream, Shard& s) co
   Parameter& p = *s.parameter;
   p.squares = s.squares = {};
   if (s.shared()) {
-    if (s.group->sums_squares(p.grad.dtype()) && RunsFillChunks(p.grad.shape()))
+    // A plan for GPUs may be made with groups of processes that have none.
+    const bool planned = stream.dry() && stream.target() == DeviceKind::kCuda;
+    if ((planned || s.group->sums_squares(p.grad.dtype())) && RunsFillChunks(p.grad.shape()))
       s.squares = arena.Allocate("grad_norm.squares", DType::kF64, {Runs(s.end - s.begin)});
     return;
   }
@@ -129,7 +131,7 @@ void Optimizer::Reduce(const Stream& stream, Shard& s) {
   if (!s.shared()) return;  // Norm reads it, perhaps on another stream
   Parameter& p = *s.parameter;
   ClearUnused(stream, p);
-  if (s.squares.defined()) {
+  if (s.squares.defined() && s.group->sums_squares(p.grad.dtype())) {
     s.group->ReduceScatterSumAndSquares(stream, p.grad, s.bounds, s.squares);
   } else {
     s.group->ReduceScatterSum(stream, p.grad, s.bounds);

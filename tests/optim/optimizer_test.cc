@@ -4,6 +4,7 @@
 #include "src/optim/optimizer.h"
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "src/base/error.h"
@@ -218,6 +219,30 @@ TEST_CASE("squares that come out of the reduction make the norm of squares that 
     if (first.empty()) first = norms[1];
     CHECK(norms[1] == first);  // bits, whatever a rank keeps
   }
+}
+
+TEST_CASE("a plan for GPUs made by processes without them has room for squares, and goes through") {
+  const auto group = AllRanks();
+  if (group->size() == 1) YM_SKIP("one rank reduces nothing");
+  std::map<DeviceKind, int64_t> planned;
+  for (const DeviceKind target : {DeviceKind::kCpu, DeviceKind::kCuda}) {
+    const std::unique_ptr<Device> dry = MakeDryDevice(target);
+    Arena weights("weights", dry.get()), grads("gradients", dry.get()), state("state", dry.get()),
+        work("work", dry.get());
+    ParameterList list;
+    list.Add("matrix", {384, 256}, DecayClass::kMatrix, InitKind::kNormal, 0.1);
+    AllocateParameters(list, kFp32, weights, &grads);
+    Optimizer optimizer(OptimizerConfig(), 1, Registry(&list), kFp32,
+                        OptimizerGroups{group.get(), group.get(), group.get()});
+    const Stream stream(dry.get());
+    optimizer.Allocate(state, stream);
+    planned[target] = state.top();
+    optimizer.ReduceGradients(stream);
+    Context context{stream, work, kFp32};
+    optimizer.Norm(context, stream);
+  }
+  const int64_t own = 128 * 256;  // at least: rows of a chunk
+  CHECK(planned[DeviceKind::kCuda] >= planned[DeviceKind::kCpu] + own / kSquaresRun * 8);
 }
 
 // Which streams ops are given to.
