@@ -161,6 +161,9 @@ int RunCommandLine(int argc, char** argv) {
   CLI::App* validate = app.add_subcommand("validate", "check CONFIG and say what it describes, without running it");
   common.AddConfig(validate);
   validate->add_flag("--print-config", print_config, "print the resolved config");
+  int64_t ranks = 0;
+  validate->add_option("--ranks", ranks, "plan the memory of a rank of a run on so many, not of one that holds the whole model")
+      ->check(CLI::Range(1, 1 << 20));
   validate->callback([&] {
     command = [&] {
       if (!SpeaksForAll()) return 0;
@@ -169,7 +172,7 @@ int RunCommandLine(int argc, char** argv) {
         std::fputs(PrintConfig(loaded.config).c_str(), stdout);
         return 0;
       }
-      std::fputs(ValidateReport(common.config_path, loaded.config).c_str(), stdout);
+      std::fputs(ValidateReport(common.config_path, loaded.config, ranks, loaded.places).c_str(), stdout);
       return 0;
     };
   });

@@ -42,6 +42,19 @@ std::vector<std::string> UnsupportedOnCuda(const Config& config) {
   return out;
 }
 
+std::string UnsupportedOnCapability(const Config& config, int capability) {
+  constexpr int kFp8Kernels = 90;
+  if (config.precision.compute != "fp8_block" || capability == kFp8Kernels) return "";
+  return StrCat("precision.compute = fp8_block multiplies on compute capability 9.0; a GPU here has ", capability / 10, ".",
+                capability % 10);
+}
+
+std::string UntriedCapability(int capability) {
+  if (capability == kTriedCapability) return "";
+  return StrCat("compute capability ", capability / 10, ".", capability % 10,
+                ": compiled for, but nothing of this version has run on such a GPU; all tests and measurements are of 9.0 (H200)");
+}
+
 std::vector<std::string> UnsupportedFeatures(const Config& config) {
   std::vector<std::string> out;
   if (config.parallel.pp > 1) {

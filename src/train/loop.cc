@@ -114,6 +114,11 @@ void TrainingRun::Open() {
       "reading which faults to make");
   const std::string windows = runtime_.mesh().ep() > 1 ? WindowWarning(config_) : "";
   if (!windows.empty() && runtime_.rank() == 0) LogWarning(windows);
+  if (runtime_.device().kind() == DeviceKind::kCuda && runtime_.rank() == 0) {
+    const std::vector<int> capabilities = CudaAvailability().capabilities;
+    const std::string untried = capabilities.empty() ? "" : UntriedCapability(capabilities.front());
+    if (!untried.empty()) LogWarning(untried);
+  }
   lock_.emplace(config_.run.dir, agreement_);
   if (!lock_->warning().empty()) LogWarning(lock_->warning());
 

@@ -20,13 +20,6 @@
 namespace yardmaster {
 namespace {
 
-// parallel.ep = 0 (auto): the largest divisor of dp up to 2 that also divides the experts.
-int64_t ResolveEp(const Config& config, int64_t world) {
-  if (config.parallel.ep > 0) return config.parallel.ep;
-  const int64_t dp = world / config.parallel.pp, experts = config.model.n_routed_experts;
-  return dp % 2 == 0 && experts > 0 && experts % 2 == 0 ? 2 : 1;
-}
-
 void CheckLayout(const LoadedConfig& loaded, int world) {
   Issues issues;
   ValidateLayout(loaded.config, world, loaded.places, issues);
@@ -39,10 +32,29 @@ void CheckLayout(const LoadedConfig& loaded, int world) {
 
 Mesh MakeMesh(const LoadedConfig& loaded, int world) {
   CheckLayout(loaded, world);
-  return Mesh(world, loaded.config.parallel.pp, ResolveEp(loaded.config, world));
+  return Mesh(world, loaded.config.parallel.pp, ExpertParallelRanks(loaded.config, world));
 }
 
 }  // namespace
+
+int64_t ExpertParallelRanks(const Config& config, int64_t world) {
+  if (config.parallel.ep > 0) return config.parallel.ep;
+  const int64_t dp = world / config.parallel.pp, experts = config.model.n_routed_experts;
+  return dp % 2 == 0 && experts > 0 && experts % 2 == 0 ? 2 : 1;
+}
+
+EpOptions DispatchOptions(const Config& config, int64_t ep, int64_t ep_index) {
+  EpOptions out;
+  out.num_experts = config.model.n_routed_experts;
+  out.top_k = config.model.num_experts_per_tok;
+  out.ep = static_cast<int>(ep);
+  out.ep_index = static_cast<int>(ep_index);
+  out.ragged_buffer_factor = config.ep.ragged_buffer_factor;
+  out.mode = config.ep.mode == "deduplicated" ? DispatchMode::kDeduplicated : DispatchMode::kExpanded;
+  if (config.ep.mode == "auto")
+    out.mode = ModeFor(out.ep, out.num_experts, out.top_k, config.model.n_group, config.model.topk_group);
+  return out;
+}
 
 std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& status) {
   if (status.usable == 0) return status.reason;
@@ -54,18 +66,29 @@ std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& 
 }
 
 DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason) {
+  // Not where the cpu was asked for: to look for GPUs starts the driver.
+  return ChooseDevice(config, local_ranks, config.runtime.device == "cpu" ? CudaStatus{} : CudaAvailability(), reason);
+}
+
+DeviceKind ChooseDevice(const Config& config, int local_ranks, const CudaStatus& status, std::string* reason) {
   const bool cpu_computes = config.precision.compute != "bf16";
   *reason = StrCat("runtime.device: ", config.runtime.device);
   DeviceKind kind = DeviceKind::kCpu;
   std::string why_not;
   if (config.runtime.device != "cpu") {
-    const CudaStatus status = CudaAvailability();
     why_not = WhyNotCuda(config, local_ranks, status);
     if (why_not.empty() && config.runtime.device == "auto") {
       const std::vector<std::string> cannot = UnsupportedOnCuda(config);
       if (!cannot.empty()) why_not = cannot.front();
     }
-    if (why_not.empty()) kind = DeviceKind::kCuda;
+    if (why_not.empty()) {
+      for (const int capability : status.capabilities) {
+        const std::string refused = UnsupportedOnCapability(config, capability);
+        if (!refused.empty())
+          throw ConfigError(refused, "precision.compute", "mxfp8 and bf16 run on that GPU, every recipe on the cpu device");
+      }
+      kind = DeviceKind::kCuda;
+    }
     if (config.runtime.device == "auto") *reason = why_not.empty() ? status.reason : why_not;
   }
   if (kind != DeviceKind::kCuda && config.runtime.device == "cuda") {
@@ -145,19 +168,11 @@ std::unique_ptr<Communicator> Runtime::Group(const std::vector<int64_t>& ranks, 
 }
 
 std::unique_ptr<Dispatcher> Runtime::MakeDispatcher(const Config& config) {
-  const int64_t experts = config.model.n_routed_experts, top_k = config.model.num_experts_per_tok;
-  if (mesh_.ep() == 1) return std::make_unique<LocalDispatcher>(experts, top_k);
+  if (mesh_.ep() == 1)
+    return std::make_unique<LocalDispatcher>(config.model.n_routed_experts, config.model.num_experts_per_tok);
   const std::vector<int64_t> ep_ranks = mesh_.EpGroup(rank());
   ep_ = nccl_ ? nccl_->Group(ep_ranks, "ep", /*apart=*/true) : Group(ep_ranks, "ep");
-  EpOptions ep;
-  ep.num_experts = experts;
-  ep.top_k = top_k;
-  ep.ep = ep_->size();
-  ep.ep_index = ep_->rank();
-  ep.ragged_buffer_factor = config.ep.ragged_buffer_factor;
-  ep.mode = config.ep.mode == "deduplicated" ? DispatchMode::kDeduplicated : DispatchMode::kExpanded;
-  if (config.ep.mode == "auto")
-    ep.mode = ModeFor(ep.ep, experts, top_k, config.model.n_group, config.model.topk_group);
+  const EpOptions ep = DispatchOptions(config, ep_->size(), ep_->rank());
   if (nccl_) return MakeCudaDispatcher(config, ep);
   ep_transport_ = ep.expanded() ? "MPI" : "MPI, deduplicated";
   return std::make_unique<MpiDispatcher>(ep, static_cast<MpiCommunicator*>(ep_.get()));

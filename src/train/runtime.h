@@ -30,6 +30,15 @@ std::string WhyNotCuda(const Config& config, int local_ranks, const CudaStatus& 
 // for allow it, else cpu. `reason`, for the start-up summary. Throws ConfigError when the device that was
 // asked for cannot be had, or no device computes in the precision.
 DeviceKind ChooseDevice(const Config& config, int local_ranks, std::string* reason);
+// The same on a machine of this status. Where it has GPUs that cannot run the configuration, ConfigError, with
+// runtime.device auto too: who has GPUs does not expect to train on the cpu.
+DeviceKind ChooseDevice(const Config& config, int local_ranks, const CudaStatus& status, std::string* reason);
+
+// The ranks that share the experts of a layer among `world`: what parallel.ep says; auto: the largest divisor of
+// the data-parallel ranks up to 2 that divides the experts too.
+int64_t ExpertParallelRanks(const Config& config, int64_t world);
+// How rank `ep_index` of an expert-parallel group of `ep` dispatches.
+EpOptions DispatchOptions(const Config& config, int64_t ep, int64_t ep_index);
 
 class Runtime {
  public:

@@ -58,12 +58,14 @@ std::string PrecisionTable(const Config& c, DeviceKind device) {
   if (compute == "fp8_block") {
     products = StrCat("fp8_block: E4M3, 1x128 activations and gradients, 128x128 weights, ",
                       c.precision.fp8_block_scales == "exact" ? "exact" : "power-of-two",
-                      " scales; promoted to fp32 every 128");
+                      " scales; promoted to fp32 every 128", cuda ? " (compute capability 9.0 alone)" : "");
     if (cuda && c.model.n_routed_experts > 0 && (c.moe.gemm == "portable" || c.moe.gemm == "loop"))
       products += StrCat(" (routed experts, by moe.gemm: ", c.moe.gemm, ": dequantised to bf16)");
   } else if (compute == "mxfp8") {
     products = StrCat("mxfp8: E4M3, E8M0 scale for 32, round-up; dequantised exactly and multiplied in ", work,
-                      cuda ? " (compute capability 10.x: as they are, where cuBLASLt takes them)" : "");
+                      cuda ? " (compute capability 10.x: as they are, where cuBLASLt takes them; not run yet)" : "");
+    if (cuda && c.model.n_routed_experts > 0 && c.moe.gemm != "auto")
+      products += StrCat(" (routed experts, by moe.gemm: ", c.moe.gemm, ": dequantised on every GPU)");
   }
   const bool moe = c.model.n_routed_experts > 0;
   std::string out = Row("precision", StrCat("weights, activations ", work, "; masters, gradients ", wide, "; moments ",

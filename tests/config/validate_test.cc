@@ -151,6 +151,18 @@ TEST_CASE("layouts") {
   CHECK(LayoutIssues({"train.global_batch_size=8192", "parallel.ep=16"}, 4096) == "");
 }
 
+TEST_CASE("which GPUs have run this version, and which multiply a recipe, is told") {
+  CHECK(UntriedCapability(90).empty());
+  for (const int capability : {80, 89, 100, 103, 120}) {
+    INFO(capability);
+    CHECK(testing::Contains(UntriedCapability(capability), "nothing of this version has run on such a GPU"));
+    CHECK(UnsupportedOnCapability(With({"precision.compute=fp8_block"}), capability)
+              .starts_with("precision.compute = fp8_block multiplies on compute capability 9.0"));
+    CHECK(UnsupportedOnCapability(With({"precision.compute=mxfp8"}), capability).empty());
+  }
+  CHECK(UnsupportedOnCapability(With({"precision.compute=fp8_block"}), 90).empty());
+}
+
 TEST_CASE("what this version cannot run is named") {
   CHECK(UnsupportedFeatures(With({})).empty());
   CHECK(UnsupportedFeatures(With({"runtime.device=cpu"})).empty());

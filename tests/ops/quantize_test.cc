@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <limits>
 #include <tuple>
 #include <vector>
 
@@ -311,6 +312,16 @@ TEST_CASE("quantize: special values of mxfp8") {
     CHECK(std::isnan(r.special_back));
     CHECK(std::isnan(r.other_back));
   }
+}
+
+TEST_CASE("quantize: of FP32's largest values those from 31/32 of 2^128 on decode to infinity, with exact scales none") {
+  const float first = 0x1.fp127f, largest = std::numeric_limits<float>::max();
+  for (const QuantFormat& format : {kMx, kPow2}) {
+    CHECK(std::isinf(QuantizeRun(format, first, 1).special_back));
+    CHECK(std::isinf(QuantizeRun(format, largest, 1).special_back));
+    CHECK(QuantizeRun(format, std::nextafter(first, 0.0f), 1).special_back == 0x1.ep127f);
+  }
+  for (float x = largest; x > first; x -= 0x1p104f * 65521) CHECK(std::isfinite(QuantizeRun(kExact, x, 1).special_back));
 }
 
 TEST_CASE("quantize: a huge row beside a tiny one costs it nothing in its own runs, everything in the shared column runs") {

@@ -1,6 +1,8 @@
 // The binary itself: what it says to a mistaken command line, and how it ends.
 #include <sys/stat.h>
 
+#include <regex>
+
 #include "tests/catch.h"
 #include "tests/train/many_ranks.h"
 
@@ -90,6 +92,39 @@ TEST_CASE("a setting of no section gets no guess") {
   INFO(result.output);
   CHECK(result.code == kConfigCode);
   CHECK(Contains(result.output, "--set foo.bar=1: foo: unknown section; there are run, runtime,"));
+}
+
+TEST_CASE("validate --ranks plans the memory that a rank of such a run plans and takes") {
+  ManyRanks runs;
+  const std::vector<std::vector<std::string>> cases = {
+      {"parallel.ep=2"},
+      {"parallel.ep=2", "parallel.zero=0", "precision.compute=mxfp8", "ep.payload=recipe"},
+      {"parallel.ep=1", "precision.compute=fp8_block"},
+      {"parallel.ep=2", "ep.mode=deduplicated", "ep.ragged_buffer_factor=1.5"}};
+  for (const std::vector<std::string>& overrides : cases) {
+    std::vector<std::string> all = {"runtime.device=cpu", "train.steps=1", "logging.every_steps=1",
+                                    "logging.timings_every_steps=0"};
+    all.insert(all.end(), overrides.begin(), overrides.end());
+    std::string command = "validate " + runs.Path("small.yaml") + " --ranks 2";
+    for (const std::string& o : all) command += " --set " + o;
+    const RunResult planned = Yardmaster(command), run = runs.Train(2, StrJoin(overrides, "_"), all);
+    INFO(planned.output << run.output);
+    REQUIRE(planned.code == 0);
+    REQUIRE(run.code == 0);
+    for (const char* arena : {"weights", "gradients", "optimizer", "saved", "workspace", "step", "exchange", "in all"}) {
+      INFO(arena);
+      const std::regex line(StrCat("\n  ", arena, " +([0-9.]+ [A-Za-z]+)"));
+      std::smatch of_plan, of_run;
+      REQUIRE(std::regex_search(planned.output, of_plan, line));
+      REQUIRE(std::regex_search(run.output, of_run, line));
+      CHECK(of_plan[1] == of_run[1]);
+    }
+  }
+  const RunResult wrong = Yardmaster("validate " + runs.Path("small.yaml") + " --ranks 3 --set parallel.ep=2");
+  INFO(wrong.output);
+  CHECK(wrong.code == kConfigCode);
+  CHECK(Contains(wrong.output, "parallel.ep: must divide the data-parallel ranks (3 ranks"));
+  CHECK(Yardmaster("validate " + runs.Path("small.yaml") + " --ranks 0").code == kConfigCode);
 }
 
 TEST_CASE("tokenize keeps a data set that is there, unless it is told to replace it") {

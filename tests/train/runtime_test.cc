@@ -41,5 +41,36 @@ TEST_CASE("the device that was asked for, or why not") {
   }
 }
 
+TEST_CASE("a recipe that the GPUs of a machine cannot multiply is refused before anything is run") {
+  const auto config = [](const std::string& compute, const char* device) {  // of widths that the cuda device quantises
+    return With({"precision.compute=" + compute, "model.qk_rope_head_dim=16", device});
+  };
+  const auto machine = [](std::vector<int> capabilities) {
+    return CudaStatus{.usable = static_cast<int>(capabilities.size()), .reason = "GPUs", .capabilities = capabilities};
+  };
+  std::string reason;
+  for (const char* device : {"runtime.device=auto", "runtime.device=cuda"}) {
+    INFO(device);
+    const Config fp8 = config("fp8_block", device);
+    CHECK(ChooseDevice(fp8, 1, machine({90}), &reason) == DeviceKind::kCuda);
+    for (const auto& [gpus, named] : {std::pair<std::vector<int>, const char*>{{80}, "8.0"}, {{90, 100}, "10.0"}, {{103}, "10.3"}}) {
+      std::string message;
+      try {
+        ChooseDevice(fp8, 1, machine(gpus), &reason);
+      } catch (const Error& e) {
+        CHECK(e.code() == ExitCode::kConfig);
+        message = e.what();
+      }
+      INFO(message);
+      CHECK(message.find(std::string("a GPU here has ") + named) != std::string::npos);
+    }
+    for (const char* compute : {"mxfp8", "bf16", "fp32"})
+      CHECK(ChooseDevice(config(compute, device), 1, machine({100}), &reason) ==
+            DeviceKind::kCuda);
+  }
+  CHECK(ChooseDevice(config("fp8_block", "runtime.device=cpu"), 1, machine({100}), &reason) ==
+        DeviceKind::kCpu);
+}
+
 }  // namespace
 }  // namespace yardmaster::testing

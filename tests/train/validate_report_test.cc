@@ -1,6 +1,7 @@
 #include "src/train/validate_report.h"
 
 #include "src/base/error.h"
+#include "src/base/strings.h"
 #include "src/config/printer.h"
 #include "src/config/reader.h"
 #include "src/config/supported.h"
@@ -67,6 +68,47 @@ TEST_CASE("the report is of the device that a run would take") {
   const std::string kept = "inputs of linear layers that weight gradients alone read: their 8-bit copies";
   CHECK(Contains(report({"precision.compute=mxfp8", "runtime.saved_inputs=recipe"}), kept));
   CHECK_FALSE(Contains(report({"precision.compute=mxfp8"}), kept));
+}
+
+TEST_CASE("what has not run on a GPU is said where a config is planned for one") {
+  const auto report = [](std::vector<std::string> overrides) {
+    return ValidateReport("tiny", LoadConfig("configs/tiny_deepseek_v3.yaml", overrides).config);
+  };
+  const std::string tried = "compute capability 9.0 (H200); for 8.x and 10.x (Blackwell) compiled, not run";
+  const std::string units = "as they are, where cuBLASLt takes them; not run yet", hopper = "(compute capability 9.0 alone)";
+  const std::string mxfp8 = report({"precision.compute=mxfp8", "runtime.device=cuda"});
+  INFO(mxfp8);
+  CHECK(Contains(mxfp8, tried));
+  CHECK(Contains(mxfp8, units));
+  CHECK_FALSE(Contains(mxfp8, hopper));
+  CHECK(Contains(report({"precision.compute=mxfp8", "runtime.device=cuda", "moe.gemm=portable"}),
+                 "routed experts, by moe.gemm: portable: dequantised on every GPU"));
+  CHECK(Contains(report({"precision.compute=fp8_block", "runtime.device=cuda"}), hopper));
+  const std::string cpu = report({"precision.compute=mxfp8", "runtime.device=cpu"});
+  for (const std::string& of_gpus : {tried, units, std::string("beside it: CUDA")}) CHECK_FALSE(Contains(cpu, of_gpus));
+}
+
+TEST_CASE("with a number of ranks the report plans one of them") {
+  const auto report = [](int64_t ranks, std::vector<std::string> overrides) {
+    const LoadedConfig loaded = LoadConfig("configs/tiny_deepseek_v3.yaml", overrides);
+    return ValidateReport("tiny", loaded.config, ranks, loaded.places);
+  };
+  const std::string two = report(2, {"runtime.device=cpu"});
+  INFO(two);
+  CHECK(Contains(two, "Memory of rank 0 of 2 (dp 2 x pp 1, ep 2, zero 1)"));
+  CHECK_FALSE(Contains(two, "holds the whole model"));
+  for (const char* transport : {"auto", "peer", "ipc", "windows"})
+    CHECK(Contains(report(4, {"runtime.device=cuda", "precision.compute=mxfp8", "ep.payload=recipe", "ep.mode=auto",
+                              StrCat("ep.transport=", transport)}),
+                   "Memory of rank 0 of 4 (dp 4 x pp 1, ep 2, zero 1)"));
+  try {
+    report(3, {"parallel.ep=2"});
+    FAIL("a layout that cannot be");
+  } catch (const Error& e) {
+    CHECK(Contains(e.what(), "parallel.ep: must divide the data-parallel ranks (3 ranks"));
+  }
+  // What no layout can run is named first.
+  CHECK(Contains(report(3, {"parallel.pp=2"}), "parallel.pp = 2: this version has no pipeline stages"));
 }
 
 TEST_CASE("windows that no step's load fits are told before a run") {

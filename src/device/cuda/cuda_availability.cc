@@ -33,6 +33,7 @@ CudaStatus CudaAvailability() {
   }
   if (counted != cudaSuccess) return {0, StrCat("no GPU: ", cudaGetErrorString(counted))};
   if (count == 0) return {0, "no GPU on this machine"};
+  std::vector<int> capabilities;
   for (int i = 0; i < count; ++i) {
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, i) != cudaSuccess) {
@@ -44,7 +45,9 @@ CudaStatus CudaAvailability() {
       return {0, StrCat("GPU ", i, " (", properties.name, ") has compute capability ", properties.major, ".",
                         properties.minor, ", the oldest that works is 8.0 (hide it with CUDA_VISIBLE_DEVICES)")};
     }
-    if (i + 1 == count) return {count, StrCat(count, count == 1 ? " GPU: " : " GPUs, the last one: ", properties.name)};
+    capabilities.push_back(capability);
+    if (i + 1 == count)
+      return {count, StrCat(count, count == 1 ? " GPU: " : " GPUs, the last one: ", properties.name), capabilities};
   }
   return {0, "no GPU on this machine"};
 }

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "src/device/device.h"
 
@@ -13,6 +14,7 @@ namespace yardmaster {
 struct CudaStatus {
   int usable = 0;      // GPUs that this build can run on
   std::string reason;  // what they are, or why there are none: one sentence for the start-up summary
+  std::vector<int> capabilities = {};  // of each of them: 90 for compute capability 9.0
 };
 // Never throws; works without a driver (nothing links to libcuda).
 CudaStatus CudaAvailability();

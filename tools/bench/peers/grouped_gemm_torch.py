@@ -1,12 +1,16 @@
 # Our grouped GEMM beside torch._grouped_mm and a loop of dense products, alternating, in one process.
 #   python3 grouped_gemm_torch.py libgrouped_gemm.so
 # grouped_gemm_shim.cu says how the library is built. Ratio: median over the pairs of torch time / our time.
+import argparse
 import ctypes
-import sys
+
+parser = argparse.ArgumentParser(description="Our grouped GEMM beside torch's, in one process, on a Hopper GPU.")
+parser.add_argument("library", help="libgrouped_gemm.so (grouped_gemm_shim.cu says how it is built)")
+args = parser.parse_args()  # before torch, which may not be there
 
 import torch
 
-lib = ctypes.CDLL(sys.argv[1])
+lib = ctypes.CDLL(args.library)
 ROWS, PAIRS = 32768, 9
 bf16 = dict(device="cuda", dtype=torch.bfloat16)
 
