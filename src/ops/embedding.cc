@@ -57,12 +57,9 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
   check.NoImplementation();
 }
 
-int64_t EmbeddingNormAddends([[maybe_unused]] const Stream& stream, [[maybe_unused]] DType dx,
-                             [[maybe_unused]] const Tensor& dtable_VD) {
-#if YM_HAVE_CUDA
-  if (stream.target() == DeviceKind::kCuda) return cuda::EmbeddingNormAddends(dx, dtable_VD);
-#endif
-  return 0;
+int64_t EmbeddingNormAddends(const Stream& stream, DType dx, const Tensor& dtable_VD) {
+  if (stream.target() != DeviceKind::kCuda) return 0;
+  return cuda::EmbeddingRowSquares(DTypeBytes(dx), dtable_VD.dim(1));
 }
 
 }  // namespace yardmaster

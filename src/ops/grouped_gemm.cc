@@ -1,6 +1,8 @@
 #include "src/ops/grouped_gemm.h"
 
 #include "src/ops/cpu/grouped_gemm_cpu.h"
+#include "src/ops/cuda/grouped_gemm_path.h"
+#include "src/ops/cuda/workspaces.h"
 #include "src/ops/op_args.h"
 #include "src/ops/step_control.h"
 #if YM_HAVE_CUDA
@@ -76,14 +78,18 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
   check.NoImplementation();
 }
 
-int64_t GroupedGemmNormAddends(const Stream& stream, [[maybe_unused]] DType x, [[maybe_unused]] const Tensor& dw_LNK,
-                               [[maybe_unused]] GroupedGemmMode mode) {
+// A plan for a GPU that is not here is made for sm_90: it asks for the most.
+int64_t GroupedGemmNormAddends(const Stream& stream, DType x, const Tensor& dw_LNK, GroupedGemmMode mode) {
   if (stream.target() == DeviceKind::kCpu) return 1;  // SumSquares' own, right after the product
+  int sm = 90;
 #if YM_HAVE_CUDA
-  return cuda::GroupedGemmNormAddends(stream, x, dw_LNK, mode);
-#else
-  return 0;
+  if (!stream.dry()) sm = cuda::ComputeCapability(stream);
 #endif
+  const int64_t N = dw_LNK.dim(1), K = dw_LNK.dim(2);
+  const cuda::GroupedGemmPath path =
+      cuda::ChooseGroupedGemm(mode, x, sm, dw_LNK.dim(0), N, K, /*beta_one_or_zero=*/true);
+  const bool sums = path == cuda::GroupedGemmPath::kHopper && dw_LNK.dtype() == DType::kF32;
+  return sums ? cuda::HopperGradientSquares(N, K) : 0;
 }
 
 }  // namespace yardmaster

@@ -45,5 +45,21 @@ TEST_CASE("embedding: backward adds to beta times what was there, in token order
   CHECK(ValuesOf(dtable) == std::vector<double>{6, 7, in_order, 7, 7, 8});
 }
 
+// The memory of a run is planned in any build, with CUDA or without.
+TEST_CASE("embedding: the dry device plans room for the squares that a GPU's kernel sums") {
+  const auto dry = MakeDryDevice(DeviceKind::kCuda);
+  const Stream stream(dry.get());
+  const auto addends = [&](DType dx, int64_t D) {
+    return EmbeddingNormAddends(stream, dx, Tensor(nullptr, dx == DType::kF64 ? DType::kF64 : DType::kF32, {50, D}));
+  };
+  CHECK(addends(DType::kBF16, 7168) == 28);
+  CHECK(addends(DType::kBF16, 264) == 2);
+  CHECK(addends(DType::kBF16, 260) == 0);
+  CHECK(addends(DType::kF32, 260) == 3);
+  CHECK(addends(DType::kF64, 64) == 1);
+  CpuFixture cpu;
+  CHECK(EmbeddingNormAddends(cpu.stream(), DType::kF32, cpu.Make(DType::kF32, {50, 64})) == 0);
+}
+
 }  // namespace
 }  // namespace yardmaster::testing

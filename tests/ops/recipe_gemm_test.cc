@@ -187,5 +187,25 @@ TEST_CASE("recipe gemm: the squares that a weight gradient sums on its way are t
   }
 }
 
+// The memory of a run is planned in any build, with CUDA or without.
+TEST_CASE("recipe gemm: the dry device plans room for the squares that a GPU's kernels sum") {
+  const auto dry = MakeDryDevice(DeviceKind::kCuda);
+  const Stream stream(dry.get());
+  const auto addends = [&](const GemmRecipe& recipe, const Shape& shape, GroupedGemmMode mode = GroupedGemmMode::kAuto) {
+    return RecipeNormAddends(stream, recipe, DType::kBF16, Tensor(nullptr, DType::kF32, shape), mode);
+  };
+  CHECK(addends(kNone, {4, 384, 512}) == 16);
+  CHECK(addends(kMx, {4, 384, 512}) == 16);
+  CHECK(addends(kBlock, {4, 384, 512}) == 32);
+  CHECK(addends(kBlock, {384, 640}) == 40);
+  CHECK(addends(kNone, {384, 512}) == 0);
+  CHECK(addends(kMx, {384, 512}) == 0);
+  CHECK(addends(kNone, {4, 384, 384}) == 0);
+  CHECK(addends(kNone, {513, 128, 256}) == 0);
+  CHECK(addends(kBlock, {4, 192, 512}) == 0);
+  CHECK(addends(kNone, {4, 384, 512}, GroupedGemmMode::kPortable) == 0);
+  CHECK(RecipeNormAddends(stream, kNone, DType::kF32, Tensor(nullptr, DType::kF32, {4, 384, 512}), GroupedGemmMode::kAuto) == 0);
+}
+
 }  // namespace
 }  // namespace yardmaster::testing

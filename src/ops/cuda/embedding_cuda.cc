@@ -23,15 +23,14 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
                                      .order = order.as<int32_t>(),
                                      .prefix = prefix.as<int64_t>(),
                                      .starts = starts.as<int64_t>()};
+  const int64_t D = dtable_VD.dim(1);
+  YM_CHECK_EQ(EmbeddingSquares(KernelTypeOf(dx_TD.dtype()), D), EmbeddingRowSquares(DTypeBytes(dx_TD.dtype()), D),
+              "planned for");
   YM_CUDA_CHECK(
       stream, "EmbeddingBackward",
       EmbeddingGradient(KernelTypeOf(dx_TD.dtype()), ids.as<int32_t>(), dx_TD.dim(0), dtable_VD.dim(0),
                         dtable_VD.dim(1), dx_TD.data(), beta, dtable_VD.data(),
                         squares.defined() ? squares.as<double>() : nullptr, scratch, CudaStream(stream)));
-}
-
-int64_t EmbeddingNormAddends(DType dx, const Tensor& dtable_VD) {
-  return EmbeddingSquares(KernelTypeOf(dx), dtable_VD.dim(1));
 }
 
 }  // namespace yardmaster::cuda

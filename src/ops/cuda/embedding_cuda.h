@@ -12,6 +12,5 @@ void EmbeddingBackward(const Stream& stream, const Tensor& ids, const Tensor& dx
                        const Tensor& order,    // int32 [2, T], scratch
                        const Tensor& prefix,   // int64 [bins, chunks of tokens], scratch
                        const Tensor& starts);  // int64 [bins + 1], scratch
-int64_t EmbeddingNormAddends(DType dx, const Tensor& dtable_VD);
 
 }  // namespace yardmaster::cuda

@@ -6,31 +6,20 @@
 #include "kernels/common/scale_rows.h"
 #include "kernels/grouped_gemm/grouped_gemm.h"
 #include "kernels/grouped_gemm_portable/grouped_gemm_portable.h"
-#include "src/base/error.h"
-#include "src/base/strings.h"
 #include "src/ops/cuda/blas_lt.h"
 #include "src/ops/cuda/kernel_types.h"
 #include "src/ops/cuda/lt_grouped.h"
+#include "src/ops/cuda/workspaces.h"
 
 namespace yardmaster::cuda {
 
-GroupedGemmPath ChooseGroupedGemm(GroupedGemmMode mode, DType type, int sm, int64_t experts, int64_t n, int64_t k,
-                                  bool beta_one_or_zero, bool lt_grouped) {
-  if (mode == GroupedGemmMode::kLoop) return GroupedGemmPath::kLoop;
-  const bool special = mode != GroupedGemmMode::kPortable && type == DType::kBF16 &&
-                       experts <= kGroupedGemmMaxExperts && n > 0 && k > 0 && n % 8 == 0 && k % 8 == 0 &&
-                       beta_one_or_zero;
-  if (special && sm == 90) return GroupedGemmPath::kHopper;
-  if (mode == GroupedGemmMode::kHopper) {
-    throw ConfigError(StrCat("the grouped GEMM of sm_90 does not take ", DTypeName(type), ", ", experts,
-                             " experts of ", n, " x ", k, " on sm_", sm),
-                      "moe.gemm", "set it to auto");
-  }
-  if (special && sm >= 100 && sm < 110 && lt_grouped) return GroupedGemmPath::kBlackwell;
-  return GroupedGemmPath::kPortable;
-}
-
 namespace {
+
+// What is planned for in every build is what the kernels do.
+static_assert(kMaxGroupedExperts == kGroupedGemmMaxExperts);
+static_assert(HopperGradientSquares(384, 512) == GroupedGemmWgradSquares(384, 512) &&
+              HopperGradientSquares(384, 384) == GroupedGemmWgradSquares(384, 384) &&
+              HopperGradientSquares(192, 512) == GroupedGemmWgradSquares(192, 512));
 
 struct Groups {
   int64_t R, L, N, K;
@@ -171,12 +160,6 @@ void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const 
   }
 }
 
-// A plan for a GPU that is not here is made for sm_90: it asks for the most.
-int64_t GroupedGemmNormAddends(const Stream& stream, DType x, const Tensor& dw_LNK, GroupedGemmMode mode) {
-  const int64_t N = dw_LNK.dim(1), K = dw_LNK.dim(2);
-  const int sm = stream.dry() ? 90 : CudaDeviceOf(stream).properties().sm;
-  const GroupedGemmPath path = ChooseGroupedGemm(mode, x, sm, dw_LNK.dim(0), N, K, /*beta_one_or_zero=*/true);
-  return path == GroupedGemmPath::kHopper && dw_LNK.dtype() == DType::kF32 ? GroupedGemmWgradSquares(N, K) : 0;
-}
+int ComputeCapability(const Stream& stream) { return CudaDeviceOf(stream).properties().sm; }
 
 }  // namespace yardmaster::cuda

@@ -6,17 +6,9 @@
 // it can be neither captured nor overlapped.
 #pragma once
 
-#include "src/ops/grouped_gemm.h"
+#include "src/ops/cuda/grouped_gemm_path.h"
 
 namespace yardmaster::cuda {
-
-enum class GroupedGemmPath : uint8_t { kHopper, kBlackwell, kPortable, kLoop };
-
-// The whole choice. Throws ConfigError for kHopper where its kernels do not take the problem.
-// `beta_one_or_zero`: the kernels of one architecture accumulate or overwrite, nothing else. `lt_grouped`:
-// whether the cuBLASLt that runs has grouped matmuls.
-GroupedGemmPath ChooseGroupedGemm(GroupedGemmMode mode, DType type, int sm, int64_t experts, int64_t n, int64_t k,
-                                  bool beta_one_or_zero, bool lt_grouped = false);
 
 // Arguments checked.
 void GroupedGemmForward(const Stream& stream, const Tensor& x_RK, const Tensor& w_LNK, const Tensor& offsets,
@@ -26,6 +18,6 @@ void GroupedGemmBackwardInput(const Stream& stream, const Tensor& dy_RN, const T
 void GroupedGemmBackwardWeight(const Stream& stream, const Tensor& dy_RN, const Tensor& x_RK, const Tensor& offsets,
                                double beta, const Tensor& dw_LNK, GroupedGemmMode mode, int free_sms,
                                const Tensor& squares);
-int64_t GroupedGemmNormAddends(const Stream& stream, DType x, const Tensor& dw_LNK, GroupedGemmMode mode);
+int ComputeCapability(const Stream& stream);  // of its GPU, 90 for 9.0
 
 }  // namespace yardmaster::cuda

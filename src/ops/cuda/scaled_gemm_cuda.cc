@@ -7,9 +7,15 @@
 #include "src/ops/cuda/cuda_stream.h"
 #include "src/ops/cuda/lt_grouped.h"
 #include "src/ops/cuda/quantize_cuda.h"
+#include "src/ops/cuda/workspaces.h"
 
 namespace yardmaster::cuda {
 namespace {
+
+// What is planned for in every build is what the kernels do.
+static_assert(Fp8GradientSquares(384, 512) == GroupedGemmFp8WgradSquares(384, 512) &&
+              Fp8GradientSquares(384, 192) == GroupedGemmFp8WgradSquares(384, 192) &&
+              Fp8GradientSquares(192, 512) == GroupedGemmFp8WgradSquares(192, 512));
 
 static_assert(kFp8MaxGroups == kGroupedGemmFp8MaxGroups);
 
@@ -138,7 +144,5 @@ void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& g) {
   if (g.squares.defined()) a.squares = g.squares.as<double>();
   YM_CUDA_CHECK(stream, "ScaledGemmWeight", GroupedGemmFp8WgradSm90(a, {.free_sms = g.free_sms}, CudaStream(stream)));
 }
-
-int64_t ScaledGemmNormAddends(const Tensor& dw) { return GroupedGemmFp8WgradSquares(dw.dim(1), dw.dim(2)); }
 
 }  // namespace yardmaster::cuda

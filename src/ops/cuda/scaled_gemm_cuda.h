@@ -30,6 +30,5 @@ bool Mxfp8GemmWeight(const Stream& stream, const ScaledGemmWeightArgs& args, con
 // ConfigError on a GPU of another compute capability.
 void ScaledGemm(const Stream& stream, const ScaledGemmArgs& args);
 void ScaledGemmWeight(const Stream& stream, const ScaledGemmWeightArgs& args);
-int64_t ScaledGemmNormAddends(const Tensor& dw);
 
 }  // namespace yardmaster::cuda

@@ -34,4 +34,18 @@ inline int64_t RmsNormPartials(int64_t tokens, int64_t D) {
   return std::min<int64_t>(tokens, D > 2048 ? 264 : 924);
 }
 
+// Sums of squares that come out of a weight gradient for 128 rows of a matrix [N, K]
+// (kernels/grouped_gemm, and kernels/grouped_gemm_fp8), and out of the embedding's gradient for a row
+// of D, from an upstream gradient whose elements have `bytes` (kernels/embedding). 0: none.
+constexpr int64_t HopperGradientSquares(int64_t n, int64_t k) {
+  return n % 128 == 0 && k % 256 == 0 ? k / 256 * 8 : 0;
+}
+constexpr int64_t Fp8GradientSquares(int64_t n, int64_t k) {
+  return n % 128 == 0 && k % 128 == 0 ? k / 128 * 8 : 0;
+}
+constexpr int64_t EmbeddingRowSquares(int64_t bytes, int64_t D) {
+  const int64_t pack = 16 / bytes;
+  return D % pack == 0 ? (D + 32 * pack - 1) / (32 * pack) : 0;
+}
+
 }  // namespace yardmaster::cuda
