@@ -52,7 +52,7 @@ std::string UnsupportedOnCapability(const Config& config, int capability) {
 std::string UntriedCapability(int capability) {
   if (capability == kTriedCapability) return "";
   return StrCat("compute capability ", capability / 10, ".", capability % 10,
-                ": compiled for, but nothing of this version has run on such a GPU; all tests and measurements are of 9.0 (H200)");
+                ": nothing of this version has run on such a GPU, it is compiled only; all tests and measurements are of 9.0 (H200)");
 }
 
 std::vector<std::string> UnsupportedFeatures(const Config& config) {

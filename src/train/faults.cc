@@ -71,10 +71,12 @@ StepFault ParseStepFault(const std::string& text) {
   return fault;
 }
 
-StepFaults::StepFaults(int64_t rank) {
+StepFaults::StepFaults(int64_t rank, int64_t ranks) {
   const char* text = std::getenv(kVariable);
   if (text == nullptr || *text == '\0') return;
   fault_ = ParseStepFault(text);
+  if (fault_.rank >= ranks)
+    throw ConfigError(StrCat("rank ", fault_.rank, " is to have the fault, the ranks are 0 to ", ranks - 1), kVariable);
   mine_ = fault_.rank == rank;
 }
 

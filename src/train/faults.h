@@ -29,8 +29,9 @@ StepFault ParseStepFault(const std::string& text);  // throws ConfigError for wh
 class StepFaults {
  public:
   StepFaults() = default;
-  // Of this process; reads the environment. Throws ConfigError for text that it does not understand.
-  explicit StepFaults(int64_t rank);
+  // Of this process, one of `ranks`; reads the environment. Throws ConfigError for text that it does not understand and
+  // for a rank that is not there.
+  StepFaults(int64_t rank, int64_t ranks);
   bool armed() const { return !fault_.kind.empty(); }  // for some step of some rank: the environment is the same on all
   void BeforeBatch(int64_t step) const;   // may throw DataError, stall or kill
   void AfterBackward(int64_t step, Engine& engine) const;

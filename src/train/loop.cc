@@ -109,7 +109,7 @@ void TrainingRun::Open() {
       agreement_,
       [&] {
         ReadFileFaultVariable();
-        faults_ = StepFaults(runtime_.rank());
+        faults_ = StepFaults(runtime_.rank(), runtime_.size());
       },
       "reading which faults to make");
   const std::string windows = runtime_.mesh().ep() > 1 ? WindowWarning(config_) : "";

@@ -31,8 +31,15 @@ std::string MemoryOnOneRank(Config config, DeviceKind device) {
 
 std::string MemoryOnRanks(const Config& config, int64_t ranks, DeviceKind device) {
   const Mesh mesh(ranks, config.parallel.pp, ExpertParallelRanks(config, ranks));
+  std::string windows;
+  if (mesh.ep() > 1 && config.ep.ragged_buffer_factor < 0) {
+    const double tokens = 1 << 20;
+    const double rows = static_cast<double>(DispatchOptions(config, mesh.ep(), 0).window_rows(int64_t{1} << 20));
+    windows = StrFormat("  (ep.ragged_buffer_factor -1: windows hold the worst case, %.3g times the balanced load; a factor such as "
+                        "1.25 takes less)\n", rows / (tokens * static_cast<double>(config.model.num_experts_per_tok)));
+  }
   return StrCat("Memory of rank 0 of ", ranks, " (dp ", mesh.dp(), " x pp ", mesh.pp(), ", ep ", mesh.ep(), ", zero ",
-                config.parallel.zero, "):\n", MemoryTable(PlanOfRank(config, ranks, device), {}));
+                config.parallel.zero, "):\n", MemoryTable(PlanOfRank(config, ranks, device), {}), windows);
 }
 
 }  // namespace

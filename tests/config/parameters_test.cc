@@ -126,9 +126,13 @@ TEST_CASE("published models: total and active parameters of their configurations
                                                             {"mixtral_8x7b", 46.703e9, 12.880e9}};
   for (const auto& [name, total, active] : models) {
     INFO(name);
-    const ParameterCounts c = CountParameters(LoadConfig(std::string("configs/") + name + ".yaml", {}).config.model);
+    const Config config = LoadConfig(std::string("configs/") + name + ".yaml", {}).config;
+    const ParameterCounts c = CountParameters(config.model);
     CHECK(std::abs(static_cast<double>(c.total()) - total) < 0.5e6);
     CHECK(std::abs(static_cast<double>(c.active()) - active) < 0.5e6);
+    // Nobody means to train them in the default fp32, or on a cpu.
+    CHECK(config.precision.compute == "bf16");
+    CHECK(config.runtime.device == "cuda");
   }
 }
 

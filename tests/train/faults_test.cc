@@ -111,10 +111,10 @@ TEST_CASE("a lost pair, an error on one rank, a bug, a rank that stalls or is ki
   INFO(killed.output);
   CHECK(killed.code != 0);
 
-  const RunResult straight = train("straight", "kind=throw,rank=7,step=1");
+  const RunResult straight = train("straight", "");
   for (const char* name : {"count", "throw", "bug", "stall", "kill"}) {
     INFO(name);
-    const RunResult resumed = train(name, "kind=throw,rank=7,step=1");
+    const RunResult resumed = train(name, "");
     CHECK(Contains(resumed.output, "resume       from step 2"));
     CHECK(HashOf(resumed) == HashOf(straight));
     CHECK(runs.Steps(name) == runs.Steps("straight"));
@@ -123,13 +123,15 @@ TEST_CASE("a lost pair, an error on one rank, a bug, a rank that stalls or is ki
 
 TEST_CASE("a fault that nobody can make is refused once, before anything is written") {
   ManyRanks runs;
-  for (const char* variable : {"YARDMASTER_FAULT_STEP=kind=sloth", "YARDMASTER_FAULT_FILE=sloth=1"}) {
+  for (const auto& [variable, named] :
+       {std::pair{"YARDMASTER_FAULT_STEP=kind=sloth", "sloth"}, {"YARDMASTER_FAULT_FILE=sloth=1", "sloth"},
+        {"YARDMASTER_FAULT_STEP=kind=nan,rank=2,step=1", "rank 2 is to have the fault, the ranks are 0 to 1"}}) {
     const RunResult result = runs.Train(2, "run", {"parallel.ep=2"}, variable);
     INFO(result.output);
     CHECK(result.code == static_cast<int>(ExitCode::kConfig));
-    const size_t first = result.output.find("sloth'");
+    const size_t first = result.output.find(named);
     REQUIRE(first != std::string::npos);
-    CHECK(result.output.find("sloth", first + 1) == std::string::npos);
+    CHECK(result.output.find(named, first + 1) == std::string::npos);
     CHECK_FALSE(std::filesystem::exists(runs.Path("run/checkpoints")));
   }
 }

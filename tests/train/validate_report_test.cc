@@ -97,6 +97,10 @@ TEST_CASE("with a number of ranks the report plans one of them") {
   INFO(two);
   CHECK(Contains(two, "Memory of rank 0 of 2 (dp 2 x pp 1, ep 2, zero 1)"));
   CHECK_FALSE(Contains(two, "holds the whole model"));
+  // Every token of two ranks may choose this one's 8 experts for all of its 4: twice the balanced load.
+  CHECK(Contains(two, "windows hold the worst case, 2 times the balanced load"));
+  CHECK_FALSE(Contains(report(2, {"runtime.device=cpu", "ep.ragged_buffer_factor=1.25"}), "worst case"));
+  CHECK_FALSE(Contains(report(2, {"runtime.device=cpu", "parallel.ep=1"}), "worst case"));
   for (const char* transport : {"auto", "peer", "ipc", "windows"})
     CHECK(Contains(report(4, {"runtime.device=cuda", "precision.compute=mxfp8", "ep.payload=recipe", "ep.mode=auto",
                               StrCat("ep.transport=", transport)}),
