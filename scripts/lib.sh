@@ -41,6 +41,27 @@ seconds_since() {
   printf '%d.%d' $((tenths / 10)) $((tenths % 10))
 }
 
+# GPUs that the driver shows; a machine without the driver has none.
+gpu_count() {
+  local count=0
+  if command -v nvidia-smi >/dev/null; then
+    count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
+  fi
+  echo "$count"
+}
+
+# Ranks of a run that was given no number: two, and one where there is one GPU, which two ranks would
+# leave for the cpu, or one core and no GPU.
+default_ranks() {
+  local gpus
+  gpus=$(gpu_count)
+  if ((gpus == 1 || (gpus == 0 && $(nproc) < 2))); then
+    echo 1
+  else
+    echo 2
+  fi
+}
+
 # build TARGET...: quiet unless it fails; on a terminal Bazel shows its progress.
 build() {
   local log status=0

@@ -17,15 +17,6 @@ Tests tagged gpu are built, and run where there is a GPU.
 END
 }
 
-# GPUs that the driver shows; a machine without the driver has none.
-gpu_count() {
-  local count=0
-  if command -v nvidia-smi >/dev/null; then
-    count=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU ' || true)
-  fi
-  echo "$count"
-}
-
 # skipped_by TAG WHY TARGET...: says which tests a filter leaves out, and sets `skipped`.
 skipped_by() {
   local tag=$1 why=$2 target

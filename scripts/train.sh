@@ -11,7 +11,8 @@ DATA=data/default/text
 usage() {
   cat <<END
 usage: scripts/train.sh [-n RANKS] [ARG...]
-Trains $CONFIG on the default data set. ARG goes to yardmaster train:
+Trains $CONFIG on the default data set. RANKS: 2 unless said, 1 on one GPU or one core. ARG goes to
+yardmaster train:
   scripts/train.sh --set train.steps=100 --set run.dir=runs/try2
 END
 }
@@ -42,10 +43,8 @@ make_data() {
 }
 
 main() {
-  local ranks=1
-  if (($(nproc) >= 2)); then
-    ranks=2
-  fi
+  local ranks
+  ranks=$(default_ranks)
   case ${1:-} in
     -h | --help) usage; exit 0 ;;
     -n) ranks=${2:-}; shift 2 || die "-n wants a number of ranks" ;;
