@@ -75,7 +75,7 @@ TEST_CASE("what has not run on a GPU is said where a config is planned for one")
     return ValidateReport("tiny", LoadConfig("configs/tiny_deepseek_v3.yaml", overrides).config);
   };
   const std::string tried = "compute capability 9.0 (H200); for 8.x and 10.x (Blackwell) compiled, not run";
-  const std::string units = "as they are, where cuBLASLt takes them; not run yet", hopper = "(compute capability 9.0 alone)";
+  const std::string units = "as they are, where cuBLASLt of 13.3 or later takes them; not run yet", hopper = "(compute capability 9.0 alone)";
   const std::string mxfp8 = report({"precision.compute=mxfp8", "runtime.device=cuda"});
   INFO(mxfp8);
   CHECK(Contains(mxfp8, tried));
