@@ -349,10 +349,9 @@ Section MoeSection() {
                               [](Config& c) -> MoeConfig& { return c.moe; });
   s.Add("gemm", &MoeConfig::gemm,
         "grouped GEMM of the experts on cuda. auto: the fastest for the GPU, type and shape; hopper: that of "
-        "sm_90 or "
-        "none; portable: that of every GPU; loop: a dense GEMM for each expert with counts read by the host, "
-        "a "
-        "baseline that needs runtime.cuda_graph false")
+        "sm_90 or none; portable: that of every GPU; loop: a dense GEMM for each expert with counts read by the host, a "
+        "baseline that needs runtime.cuda_graph false. With mxfp8 all but auto keep every product, those of linear layers "
+        "too, away from units that multiply MXFP8 (docs/quantisation.md)")
       .OneOf({"auto", "hopper", "portable", "loop"});
   s.Add("bias_update_speed", &MoeConfig::bias_update_speed,
         "step of the router bias after each batch (balance without auxiliary loss), a number or a schedule; "

@@ -35,6 +35,12 @@ Quantized WeightCopy(const Stream& stream, const GemmRecipe& recipe, const Recip
   return copy;
 }
 
+// Of products without groups the mode, which is that of experts' kernels, says one thing: whether units that multiply
+// mxfp8 may be tried. fp8_block's stay with the FP8 kernels.
+GroupedGemmMode ModeOf(const GemmRecipe& recipe, const Tensor& offsets, GroupedGemmMode mode) {
+  return offsets.defined() || recipe.format->kind == QuantKind::kMxfp8 ? mode : GroupedGemmMode::kAuto;
+}
+
 }  // namespace
 
 RecipeOperand CopiesOf(const GemmRecipe& recipe, int64_t R, int64_t C, const Tensor& offsets, Arena* rows,
@@ -75,7 +81,7 @@ void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeF
               .y = g.y,
               .c = g.addend,
               .beta = beta,
-              .grouped_gemm = g.grouped_gemm},
+              .grouped_gemm = ModeOf(recipe, g.offsets, g.grouped_gemm)},
              work);
 }
 
@@ -95,7 +101,7 @@ void RecipeBackwardInput(const Stream& stream, const GemmRecipe& recipe, const R
               .offsets = g.offsets,
               .y = g.dx,
               .beta = beta,
-              .grouped_gemm = g.grouped_gemm},
+              .grouped_gemm = ModeOf(recipe, g.offsets, g.grouped_gemm)},
              work);
 }
 
@@ -121,7 +127,7 @@ void RecipeBackwardWeight(const Stream& stream, const GemmRecipe& recipe, const 
                     .offsets = g.offsets,
                     .dw = Grouped(g.dw),
                     .beta = g.beta,
-                    .grouped_gemm = g.grouped_gemm,
+                    .grouped_gemm = ModeOf(recipe, g.offsets, g.grouped_gemm),
                     .free_sms = g.free_sms,
                     .squares = g.squares},
                    work);

@@ -77,7 +77,8 @@ struct RecipeForwardArgs {
   Tensor offsets = {};  // with a w of three axes
   Tensor y;
   Tensor addend = {};  // [R, N], may be y itself; without offsets only
-  // Of products in the operands' own precision or in BF16.
+  // Of products in the operands' own precision or in BF16. Other than kAuto, it also keeps every product of mxfp8, with
+  // offsets and without, away from units that multiply it.
   GroupedGemmMode grouped_gemm = GroupedGemmMode::kAuto;
 };
 void RecipeForward(const Stream& stream, const GemmRecipe& recipe, const RecipeForwardArgs& args,

@@ -63,9 +63,9 @@ std::string PrecisionTable(const Config& c, DeviceKind device) {
       products += StrCat(" (routed experts, by moe.gemm: ", c.moe.gemm, ": dequantised to bf16)");
   } else if (compute == "mxfp8") {
     products = StrCat("mxfp8: E4M3, E8M0 scale for 32, round-up; dequantised exactly and multiplied in ", work,
-                      cuda ? " (compute capability 10.x: as they are, where cuBLASLt of 13.3 or later takes them; not run yet)" : "");
-    if (cuda && c.model.n_routed_experts > 0 && c.moe.gemm != "auto")
-      products += StrCat(" (routed experts, by moe.gemm: ", c.moe.gemm, ": dequantised on every GPU)");
+                      !cuda                     ? ""
+                      : c.moe.gemm == "auto" ? " (compute capability 10.x: as they are, where cuBLASLt of 13.3 or later takes them; not run yet)"
+                                             : StrCat(" on every GPU, by moe.gemm: ", c.moe.gemm));
   }
   const bool moe = c.model.n_routed_experts > 0;
   std::string out = Row("precision", StrCat("weights, activations ", work, "; masters, gradients ", wide, "; moments ",

@@ -82,7 +82,7 @@ TEST_CASE("what has not run on a GPU is said where a config is planned for one")
   CHECK(Contains(mxfp8, units));
   CHECK_FALSE(Contains(mxfp8, hopper));
   CHECK(Contains(report({"precision.compute=mxfp8", "runtime.device=cuda", "moe.gemm=portable"}),
-                 "routed experts, by moe.gemm: portable: dequantised on every GPU"));
+                 "multiplied in bf16 on every GPU, by moe.gemm: portable"));
   CHECK(Contains(report({"precision.compute=fp8_block", "runtime.device=cuda"}), hopper));
   const std::string cpu = report({"precision.compute=mxfp8", "runtime.device=cpu"});
   for (const std::string& of_gpus : {tried, units, std::string("beside it: CUDA")}) CHECK_FALSE(Contains(cpu, of_gpus));
