@@ -34,6 +34,7 @@ constexpr std::array kOpParts = {
     OpPart{"Mtp", "loss"},
     OpPart{"SumNormAddends", "optimizer"},
     OpPart{"SumSquares", "optimizer"},
+    OpPart{"SumTileSquares", "optimizer"},
     OpPart{"AdamW", "optimizer"},
     OpPart{"JudgeStep", "optimizer"},
     OpPart{"FinishStep", "optimizer"},

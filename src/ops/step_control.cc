@@ -83,6 +83,22 @@ void SumNormAddends(const Stream& stream, const std::vector<NormAddends>& parts)
   check.NoImplementation();
 }
 
+void SumTileSquares(const Stream& stream, const Tensor& x, int64_t per_chunk, const Tensor& addends) {
+  if (stream.target() == DeviceKind::kCpu) {  // its ops sum what SumSquares does
+    YM_CHECK_EQ(per_chunk, 1);
+    return SumSquares(stream, x, addends);
+  }
+  const OpArgs check(stream, "SumTileSquares");
+  check.Contiguous("x", x, DType::kF32, x.shape());
+  check.Contiguous("addends", addends, DType::kF64, {NumNormChunks(x.shape()) * per_chunk});
+  check.Cost(0, static_cast<double>(x.bytes()));
+  if (stream.dry() || x.elements() == 0) return;
+#if YM_HAVE_CUDA
+  return cuda::SumTileSquares(stream, x, per_chunk, addends);
+#endif
+  check.NoImplementation();
+}
+
 void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
   const OpArgs check(stream, "JudgeStep");
   check.Rank("partials", g.partials, 1);

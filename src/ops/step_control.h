@@ -59,6 +59,10 @@ struct NormAddends {
   Tensor partials;        // F64 [ceil(n / per_chunk)]
 };
 void SumNormAddends(const Stream& stream, const std::vector<NormAddends>& parts);
+// The addends that the op which writes a weight gradient sums on its way, `per_chunk` of them (ops/recipe_gemm.h,
+// RecipeNormAddends), of the gradient x, F32 or F64 [N, K] or [L, N, K], as it lies in memory: the same bits, so that the
+// norm does not depend on in how many parts x was written. addends: F64 [NumNormChunks(x) * per_chunk].
+void SumTileSquares(const Stream& stream, const Tensor& x, int64_t per_chunk, const Tensor& addends);
 
 // norm = sqrt(sum of partials in order). Sets verdict (bad if norm or loss is not finite, or overflow is set),
 // grad_norm, clip_factor, learning_rate and bias_speed (by state->tokens), loss = loss_sum * loss_scale.

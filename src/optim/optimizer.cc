@@ -170,15 +170,18 @@ void Optimizer::Squares(const Stream& stream, bool shared) const {
   std::vector<NormAddends> squared;
   for (const Shard& s : shards_) {
     if (s.shared() != shared) continue;
-    if (s.parameter->squared) {
-      const Tensor& addends = s.parameter->squares;
-      const int64_t chunk = ChunkOf(s, Box::Whole(s.parameter->grad.shape()));
-      const int64_t chunks = NumNormChunks(s.parameter->grad.shape());
-      squared.push_back({addends, s.parameter->squares_per_chunk, partials_.Slice(chunk, chunk + chunks)});
+    const Parameter& p = *s.parameter;
+    // A weight gradient in several parts is squared in the order of one in one part: a step computed again in rounds
+    // has the norm of an ordinary one.
+    const bool by_tiles = p.squares.defined() && p.in_recipe;
+    if (by_tiles && !p.squared) SumTileSquares(stream, p.grad, p.squares_per_chunk, p.squares);
+    if (by_tiles || p.squared) {
+      const int64_t chunk = ChunkOf(s, Box::Whole(p.grad.shape())), chunks = NumNormChunks(p.grad.shape());
+      squared.push_back({p.squares, p.squares_per_chunk, partials_.Slice(chunk, chunk + chunks)});
       continue;
     }
-    for (const ZeroPiece& piece : ZeroPieces(s.parameter->grad.shape(), s.begin, s.end)) {
-      const Tensor grad = PieceView(s.parameter->grad, piece.begin, piece.end, piece.local);
+    for (const ZeroPiece& piece : ZeroPieces(p.grad.shape(), s.begin, s.end)) {
+      const Tensor grad = PieceView(p.grad, piece.begin, piece.end, piece.local);
       const int64_t chunk = ChunkOf(s, piece.local);
       const Tensor partials = partials_.Slice(chunk, chunk + NumNormChunks(grad.shape()));
       if (s.squares.defined()) {

@@ -174,6 +174,10 @@ void CheckSquares(const GemmRecipe& recipe, bool grouped, int64_t N, int64_t K, 
   gpu.Poison(args.squares);
   RecipeBackwardWeight(gpu.stream(), recipe, args, gpu.work());
   CHECK(gpu.Bytes(dw) == gpu.Bytes(plain));
+  const Tensor of_memory = gpu.Make(DType::kF64, {chunks * n});
+  gpu.Poison(of_memory);
+  SumTileSquares(gpu.stream(), dw, n, of_memory);
+  CHECK(gpu.Bytes(of_memory) == gpu.Bytes(args.squares));
   const Tensor partials = gpu.Make(DType::kF64, {chunks}), read = gpu.Make(DType::kF64, {chunks});
   SumNormAddends(gpu.stream(), {{args.squares, n, partials}});
   SumSquares(gpu.stream(), dw, read);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 
+#include "kernels/grouped_gemm/tile_squares.h"
 #include "kernels/step_control/step_control.h"
 #include "src/config/schedule_config.h"
 #include "src/ops/cuda/cuda_stream.h"
@@ -79,6 +80,18 @@ void SumNormAddends(const Stream& stream, const std::vector<NormAddends>& parts)
                                   .first_warp = 0};
   }
   launch();
+}
+
+void SumTileSquares(const Stream& stream, const Tensor& x, int64_t per_chunk, const Tensor& addends) {
+  const int64_t K = x.cols(), L = x.shape().rank() == 3 ? x.dim(0) : 1;
+  YM_CHECK(8 * K % per_chunk == 0, "tiles of ", per_chunk, " addends a chunk of ", K, " columns");
+  const TileSquaresArgs args{.x = x.as<float>(),
+                             .matrices = L,
+                             .n = x.rows() / L,
+                             .k = K,
+                             .columns = static_cast<int>(8 * K / per_chunk),
+                             .squares = addends.as<double>()};
+  YM_CUDA_CHECK(stream, "SumTileSquares", TileSquares(args, CudaStream(stream)));
 }
 
 void JudgeStep(const Stream& stream, const JudgeStepArgs& g) {
