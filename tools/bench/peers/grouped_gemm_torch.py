@@ -3,6 +3,7 @@
 # grouped_gemm_shim.cu says how the library is built. Ratio: median over the pairs of torch time / our time.
 import argparse
 import ctypes
+import os
 
 parser = argparse.ArgumentParser(description="Our grouped GEMM beside torch's, in one process, on a Hopper GPU.")
 parser.add_argument("library", help="libgrouped_gemm.so (grouped_gemm_shim.cu says how it is built)")
@@ -10,7 +11,7 @@ args = parser.parse_args()  # before torch, which may not be there
 
 import torch
 
-lib = ctypes.CDLL(args.library)
+lib = ctypes.CDLL(os.path.abspath(args.library))  # a name alone is looked for in the system
 ROWS, PAIRS = 32768, 9
 bf16 = dict(device="cuda", dtype=torch.bfloat16)
 
