@@ -107,6 +107,8 @@ BenchOp BenchNorm(const BenchSizes& s) {
       {.name = "grad", .shape = shape, .type = BenchType::kAccum, .scale = 1},
       {.name = "partials", .shape = {NumNormChunks(shape)}, .type = BenchType::kF64},
       {.name = "partials of many", .shape = {NumNormChunks(shape)}, .type = BenchType::kF64},
+      {.name = "partials of tiles", .shape = {NumNormChunks(shape)}, .type = BenchType::kF64},
+      {.name = "addends", .shape = {NumNormChunks(shape) * (1 + s.hidden / 32)}, .type = BenchType::kF64},
       {.name = "loss_sum", .shape = {1}, .type = BenchType::kF64, .values = {123}},
       Schedule("learning_rate", 1e-3),
       Schedule("bias_speed", 1e-4),
@@ -130,6 +132,23 @@ BenchOp BenchNorm(const BenchSizes& s) {
            },
        .outputs = {"partials of many"},
        .moves = {{"grad"}, {"partials of many"}},
+       .tolerance_bf16 = 1e-5},
+      // As the experts' weight gradients sum them (ops/grouped_gemm.h): of a gradient in several parts. Sizes that make
+      // no whole tiles, and the reference, have no such order.
+      {.name = "squares of tiles",
+       .run =
+           [](const BenchRun& r) {
+             const Tensor grad = r["grad"], partials = r["partials of tiles"];
+             const int64_t K = grad.dim(2);
+             const bool tiles = r.stream().target() == DeviceKind::kCuda && grad.dtype() == DType::kF32 &&
+                                grad.dim(1) % 128 == 0 && K % 256 == 0;
+             const int64_t per_chunk = tiles ? K / 32 : 1;
+             const Tensor addends = r["addends"].Slice(0, partials.elements() * per_chunk);
+             tiles ? SumTileSquares(r.stream(), grad, per_chunk, addends) : SumSquares(r.stream(), grad, addends);
+             SumNormAddends(r.stream(), {{addends, per_chunk, partials}});
+           },
+       .outputs = {"partials of tiles"},
+       .moves = {{"grad"}, {"partials of tiles"}},
        .tolerance_bf16 = 1e-5},
       {.name = "verdict",
        .run =
