@@ -12,7 +12,7 @@
 namespace yardmaster {
 
 struct TileSquaresArgs {
-  const float* x = nullptr;   // [matrices, n, k], 8-byte aligned
+  const float* x = nullptr;   // [matrices, n, k], 16-byte aligned
   int64_t matrices = 0, n = 0, k = 0;
   int columns = 0;            // of a tile: 256 (grouped_gemm.h) or 128 (grouped_gemm_fp8.h)
   double* squares = nullptr;  // [matrices, n / 128, k / columns, 8]
