@@ -88,28 +88,12 @@ struct AlignedGroup {
 __device__ __forceinline__ AlignedGroup FindAlignedGroup(const int64_t* offsets, int64_t L, int64_t R,
                                                          int64_t block) {
   if (offsets == nullptr) return {0, (R + kRaggedBlock - 1) / kRaggedBlock};
-  const int lane = static_cast<int>(threadIdx.x) & 31;
-  int before = 0;
-  for (int64_t l0 = 0; l0 < L; l0 += 32) {
-    const int64_t l = l0 + lane;
-    const int blocks =
-        l < L ? static_cast<int>((offsets[l + 1] - offsets[l] + kRaggedBlock - 1) / kRaggedBlock) : 0;
-    int end = blocks;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, end, step);
-      if (lane >= step) end += other;
-    }
-    end += before;
-    const unsigned reached = __ballot_sync(~0u, block < end);
-    if (reached != 0) {
-      const int owner = __ffs(static_cast<int>(reached)) - 1;
-      const int first = __shfl_sync(~0u, end - blocks, owner), count = __shfl_sync(~0u, blocks, owner);
-      return {first, count};
-    }
-    before = __shfl_sync(~0u, end, 31);
-  }
-  return {0, 0};
+  return WithOwner<AlignedGroup>(
+      offsets, L, static_cast<int>(block),
+      [](int owner, int64_t, int64_t, int blocks, int end) -> AlignedGroup {
+        const int first = __shfl_sync(~0u, end - blocks, owner), count = __shfl_sync(~0u, blocks, owner);
+        return {first, count};
+      });
 }
 
 // The contraction of a transposed copy is the rows of the groups: a block of 128 columns is one tile of every

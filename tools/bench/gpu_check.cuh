@@ -56,6 +56,8 @@ __global__ void CheckSquaresKernel(const float* dw, int64_t matrices, int n, int
   atomicAdd(&errors->reference2, sum * sum);
 }
 
+inline int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
+
 class Checker {
  public:
   Checker() : errors_(sizeof(Errors)) {}
@@ -94,5 +96,28 @@ class Checker {
   int failures_ = 0;
   double worst_ = 0.0;
 };
+
+struct SquaresShape {
+  int64_t matrices;
+  int n, k, columns;  // columns: of a tile
+};
+
+// The weight gradient that lies in `dw` once more, by launch(dw, squares): the same bits in `again`, and
+// in `squares`, poisoned before, its sums.
+template <class Launch>
+void CheckSquaresOf(const std::string& what, const SquaresShape& s, const DeviceMemory& dw,
+                    const DeviceMemory& again, const DeviceMemory& squares, const Launch& launch,
+                    Checker* checker) {
+  const int64_t weights = s.matrices * s.n * s.k, sums = weights / (16 * s.columns);
+  Fill(squares.As<uint32_t>(), 2 * sums + kGuard, kPoison32);
+  Fill(again.As<uint32_t>(), weights, kPoison32);
+  BENCH_CHECK(launch(again.As<float>(), squares.As<double>()));
+  Errors* errors = checker->Start();
+  CompareKernel<<<264, 256>>>(dw.As<uint32_t>(), again.As<uint32_t>(), weights, errors);
+  CheckSquaresKernel<<<Blocks(sums), 256>>>(dw.As<float>(), s.matrices, s.n, s.k, s.columns,
+                                            squares.As<double>(), errors);
+  CountOtherKernel<<<16, 256>>>(squares.As<uint32_t>() + 2 * sums, kGuard, kPoison32, errors);
+  checker->Finish(what, 1e-6);
+}
 
 }  // namespace yardmaster::bench

@@ -87,26 +87,16 @@ struct Buffers {
       before{256 << 20}, squares{8 << 20}, offsets{513 * 8};
 };
 
-int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
-
 // The weight gradient that lies in `dw` once more, with sums of squares.
 void CheckSquares(const std::string& what, const GroupedGemmShape& shape,
                   GroupedGemmOptions options, const Buffers& b, Checker* checker) {
-  const int64_t weights = int64_t{shape.experts} * shape.n * shape.k;
-  const int64_t sums =
-      int64_t{shape.experts} * (shape.n / 128) * GroupedGemmWgradSquares(shape.n, shape.k);
-  Fill(b.squares.As<uint32_t>(), 2 * sums + kGuard, kPoison32);
-  Fill(b.before.As<uint32_t>(), weights, kPoison32);
-  options.squares = b.squares.As<double>();
-  BENCH_CHECK(GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), b.offsets.As<int64_t>(),
-                                   false, GroupedGemmOutput::kFp32, b.before.As<void>(), options,
-                                   nullptr));
-  Errors* errors = checker->Start();
-  CompareKernel<<<264, 256>>>(b.dw.As<uint32_t>(), b.before.As<uint32_t>(), weights, errors);
-  CheckSquaresKernel<<<Blocks(sums), 256>>>(b.dw.As<float>(), shape.experts, shape.n, shape.k, 256,
-                                            b.squares.As<double>(), errors);
-  CountOtherKernel<<<16, 256>>>(b.squares.As<uint32_t>() + 2 * sums, kGuard, kPoison32, errors);
-  checker->Finish("squares of wgrad " + what, 1e-6);
+  const auto launch = [&](float* dw, double* squares) {
+    options.squares = squares;
+    return GroupedGemmWgradSm90(shape, b.dy.As<void>(), b.x.As<void>(), b.offsets.As<int64_t>(),
+                                false, GroupedGemmOutput::kFp32, dw, options, nullptr);
+  };
+  CheckSquaresOf("squares of wgrad " + what, {shape.experts, shape.n, shape.k, 256}, b.dw, b.before,
+                 b.squares, launch, checker);
 }
 
 void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* checker) {

@@ -88,8 +88,6 @@ __global__ void CheckWgradKernel(Fp8WgradArgs a, const int64_t* offsets, const f
   atomicAdd(&errors->reference2, sum * sum);
 }
 
-int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
-
 struct Buffers {
   DeviceMemory x{32 << 20}, x_scales{4 << 20}, w{32 << 20}, w_scales{1 << 20}, y{64 << 20},
       c{64 << 20};
@@ -180,19 +178,13 @@ Fp8WgradArgs WgradOperands(const Buffers& b, const Case& c, uint64_t seed) {
 // The weight gradient that lies in `dw` once more, with sums of squares.
 void CheckSquares(const std::string& what, Fp8WgradArgs a, const Fp8Options& options,
                   const Buffers& b, Checker* checker) {
-  const int64_t weights = int64_t{a.groups} * a.n * a.k;
-  const int64_t sums = int64_t{a.groups} * (a.n / 128) * GroupedGemmFp8WgradSquares(a.n, a.k);
-  Fill(b.squares.As<uint32_t>(), 2 * sums + kGuard, kPoison32);
-  Fill(b.before.As<uint32_t>(), weights, kPoison32);
-  a.squares = b.squares.As<double>();
-  a.dw = b.before.As<float>();
-  BENCH_CHECK(GroupedGemmFp8WgradSm90(a, options, nullptr));
-  Errors* errors = checker->Start();
-  CompareKernel<<<264, 256>>>(b.dw.As<uint32_t>(), b.before.As<uint32_t>(), weights, errors);
-  CheckSquaresKernel<<<Blocks(sums), 256>>>(b.dw.As<float>(), a.groups, a.n, a.k, 128,
-                                            b.squares.As<double>(), errors);
-  CountOtherKernel<<<16, 256>>>(b.squares.As<uint32_t>() + 2 * sums, kGuard, kPoison32, errors);
-  checker->Finish("squares of " + what, 1e-6);
+  const auto launch = [&](float* dw, double* squares) {
+    a.dw = dw;
+    a.squares = squares;
+    return GroupedGemmFp8WgradSm90(a, options, nullptr);
+  };
+  CheckSquaresOf("squares of " + what, {a.groups, a.n, a.k, 128}, b.dw, b.before, b.squares, launch,
+                 checker);
 }
 
 void CheckCase(int number, std::mt19937* random, const Buffers& b, Checker* checker) {

@@ -114,8 +114,6 @@ __global__ void FillMxScalesKernel(uint8_t* scales, size_t count, uint64_t seed)
     scales[i] = static_cast<uint8_t>(116 + Mix(Mix(seed) ^ i) % 8);
 }
 
-int Blocks(int64_t threads) { return static_cast<int>((threads + 255) / 256); }
-
 struct Case {
   int groups;
   int64_t n, k, rows, extra;  // extra: columns of y beyond the matrix
